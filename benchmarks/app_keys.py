@@ -46,7 +46,7 @@ KINDS = {
     "other pane": ("tab",),
     "follow in every pane": ("n",),  # to an op far away, in all four
     "layout": ("1", "0", "z", "z"),
-    "overview of 200 hunks": ("j", "j", "k", "pagedown"),
+    "overview of 200 hunks": ("j", "j", "k", "pagedown", "k", "pageup"),
     "timeline of 1,000 events": ("right", "down", "right", "plus", "up", "minus"),
 }
 HUNKS, EVENTS = 200, 1000
@@ -206,9 +206,9 @@ def many_hunks(screen: Any) -> Any:
 
 def many_events(screen: Any) -> Any:
     """Two timelines of the same eight lanes, a thousand events in all."""
-    from cubridge_tui.screens.cost import CostScreen
-    from engine.cost.events import KINDS as EVENT_KINDS
-    from engine.cost.events import Event, Timeline
+    from cubridge_tui.screens.adaptation.cost_screen import CostScreen
+    from engine.cost.timeline.events import KINDS as EVENT_KINDS
+    from engine.cost.timeline.events import Event, Timeline
 
     events = tuple(
         Event(n % 8, "map", EVENT_KINDS[n % 5], 90.0 * (n // 8), 90.0 * (n // 8) + 80.0)

@@ -17,7 +17,8 @@ from cubridge_tui.model.next_step import Step, owed
 from cubridge_tui.model.snapshot import Snapshot
 from engine.errors import CuBridgeError, CuirError, InputError, LowerError
 from engine.files import read_spec
-from engine.service.session.adaptation import Adaptation, Beginning, beginning, start
+from engine.service.executed.opened import adaptation_of
+from engine.service.session.adaptation import Beginning, beginning, start
 from engine.service.session.disk_inputs import (
     MODULES,
     inputs_of,
@@ -104,7 +105,7 @@ class Desk:
 
     def _begin(self, drafts: Mapping[str, tuple[str, str]]) -> None:
         """Work on what the session holds now."""
-        self.work = Adaptation(self.bench, self.writer, self.actor)
+        self.work = adaptation_of(self.bench, self.writer, self.actor)
         builder = Builder(self.work)
         builder.drafts |= drafts
         self.builder = builder

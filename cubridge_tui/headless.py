@@ -57,7 +57,7 @@ def specialisation(args: argparse.Namespace) -> dict[str, str]:
     if args.dtype:
         out["T"] = args.dtype
     if args.head_dim:
-        out["D"] = args.head_dim
+        out["D"] = str(args.head_dim)
     return out
 
 
@@ -101,7 +101,7 @@ def writing(store: Store, session: str, *, brief: bool = False) -> Iterator[Writ
 @contextmanager
 def adapting(args: argparse.Namespace, session: str) -> Iterator[Adaptation]:
     """A session open briefly (see `writing`), for the person or the agent that `args` name."""
-    from engine.service.session.adaptation import Adaptation
+    from engine.service.executed.opened import adaptation_of
     from engine.service.session.workbench import Bench
     from sessions.store import Store
 
@@ -110,7 +110,7 @@ def adapting(args: argparse.Namespace, session: str) -> Iterator[Adaptation]:
         Bench(store, progress=narrator(args.json)) as bench,
         writing(store, session, brief=True) as writer,
     ):
-        yield Adaptation(bench, writer, actor_of(args))
+        yield adaptation_of(bench, writer, actor_of(args))
 
 
 def session_named(store: Store, name: str, others: Collection[str]) -> Session | None:

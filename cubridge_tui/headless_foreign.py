@@ -22,7 +22,7 @@ def kernel_options(parser: argparse.ArgumentParser) -> None:
     cuda.add_argument("--reference", metavar="SPEC",
                       help="what it computes: a PyTorch function, or a bundled spec")  # fmt: skip
     cuda.add_argument("--launcher", default="launch", help="the C++ function that launches it")
-    cuda.add_argument("--arch", default="sm_90a")
+    cuda.add_argument("--arch", help="the arch to build for (of a CUDA source: sm_90a)")
     cuda.add_argument("-I", dest="includes", action="append", default=[], metavar="FOLDER")
     cuda.add_argument("-D", dest="macros", action="append", default=[], metavar="MACRO")
     cuda.add_argument("--nvcc", action="append", default=[], metavar="FLAG",
@@ -31,9 +31,9 @@ def kernel_options(parser: argparse.ArgumentParser) -> None:
                       help='the shape of a further tensor: m="B Hq Nq"')  # fmt: skip
     cuda.add_argument("--sizes", action="append", default=[], metavar="SIZES",
                       help='one case: "B=1 Hq=2 Nq=64 Nk=64 D=64"')  # fmt: skip
-    cuda.add_argument("--head-dim", type=int, default=64)
-    cuda.add_argument("--dtype", choices=("bf16", "f16", "f32"), default="bf16",
-                      help="elements of void* and torch::Tensor")  # fmt: skip
+    cuda.add_argument("--head-dim", type=int, help="the head size (of a CUDA source: 64)")
+    cuda.add_argument("--dtype", choices=("bf16", "f16", "f32"),
+                      help="the element type (of void* and torch::Tensor: bf16)")  # fmt: skip
 
 
 def asked_from(path: Path, args: argparse.Namespace) -> Asked:
@@ -48,12 +48,12 @@ def asked_from(path: Path, args: argparse.Namespace) -> Asked:
     ]
     return Asked(
         path,
-        Flags(args.arch, tuple(args.includes), tuple(args.macros), tuple(args.nvcc)),
+        Flags(args.arch or "sm_90a", tuple(args.includes), tuple(args.macros), tuple(args.nvcc)),
         args.launcher,
         find_spec(args.reference) if args.reference else None,
         dict(_pair(text, "--tensor") for text in args.tensor),
-        args.dtype,
-        args.head_dim,
+        args.dtype or "bf16",
+        args.head_dim or 64,
         sizes,
     )
 
@@ -97,6 +97,19 @@ def check_and_report(asked: Asked, as_json: bool) -> int:
     for opcode, at in unproven.items():
         say(f"{place(at, path)}: {opcode} is executed as the PTX manual says: no GPU was asked")
     return FAILED if found or passed is False else PASSED
+
+
+def find_and_report(asked: Asked, as_json: bool) -> int:
+    """Finds what the places of a kernel mean, and shows it."""
+    from engine.foreign.find import find
+    from engine.foreign.found import found_rows, found_text
+
+    found = find(asked, say)
+    if as_json:
+        show_json({"file": str(asked.source), **found_rows(found)})
+    else:
+        show(found_text(found).rstrip("\n"))
+    return PASSED if found.hooks else FAILED
 
 
 def _narrate(checked: Checked) -> None:

@@ -11,7 +11,7 @@ from engine.gates.g1_g2.by_recipe import BY_RECIPE
 from engine.gates.g1_g2.judge import judged
 from engine.gates.runs.subject import Subject
 from engine.gates.runs.warp_starvation import starved
-from engine.gates.schedules.schedule_goals import SCHEDULE, Proofs
+from engine.gates.schedules.schedule_goals import Proofs
 from engine.lower.spelling.legal import legal
 from engine.prove.solver import Proven
 from engine.spec.recipes.recipe import Recipe
@@ -32,11 +32,10 @@ class Found:
         parts = Counter(p.about for p in self.held.proofs if isinstance(p.answer, Proven))
         return ", ".join(f"{about}: {n}" for about, n in parts.items())
 
-    @property
-    def schedule_is_proven(self) -> bool:
-        """Whether each goal of the tile schedule is proven for all sizes."""
-        goals = [p for p in self.held.proofs if p.about == SCHEDULE]
-        sampled = any(s.about == SCHEDULE for s in self.held.sampled)
+    def is_proven(self, about: str) -> bool:
+        """Whether each goal about one part is proven for all sizes."""
+        goals = [p for p in self.held.proofs if p.about == about]
+        sampled = any(s.about == about for s in self.held.sampled)
         return bool(goals) and not sampled and all(isinstance(p.answer, Proven) for p in goals)
 
 

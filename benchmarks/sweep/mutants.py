@@ -13,12 +13,14 @@ from benchmarks.sweep.alike import alike
 from benchmarks.sweep.gate import Found, passed, target
 from benchmarks.sweep.tasks import Original
 from engine.cuir.canonical import canonical
-from engine.cuir.nodes import Module
+from engine.cuir.nodes import Call, Module, walk_expr
 from engine.cuir.parser import parse_module
 from engine.cuir.printer import print_module
 from engine.errors import CuBridgeError
 from engine.gates.runs.subject import Subject
 from engine.gates.schedules.schedule_calls import asked_schedule
+from engine.gates.schedules.schedule_goals import ORDER, SCHEDULE
+from engine.gates.schedules.work_pieces import asked_work
 from engine.lift import lift, lift_source, load_package
 from engine.lower.lower import lower
 from engine.lower.spans import allowed_spans, verify_spans
@@ -105,8 +107,9 @@ def _survivor(
         wrong = offence or verify_relift(text, [module])
         if wrong is not None:
             return "killed", f"G3, the text: {wrong}"
-    if found.schedule_is_proven and _only_schedule(subject.module, module):
-        return "survived", "a proof: only the tile schedule differs, whose goals are all proven"
+    for about, functions in ((SCHEDULE, _schedule), (ORDER, _order)):
+        if found.is_proven(about) and _differ_in(functions(subject.module), subject.module, module):
+            return "survived", f"a proof: only {about} differs, whose goals are all proven"
     if alike(subject.module, module):
         return "survived", "a proof: the same program in another order"
     reason = reason_for(one.function, one.statement, one.operator, one.change)
@@ -118,10 +121,22 @@ def _survivor(
     return ("survived", "identical PTX") if made == was else ("open", "no reason")
 
 
-def _only_schedule(right: Module, mutant: Module) -> bool:
-    """Whether the modules differ in functions of the tile schedule alone."""
-    asked = asked_schedule(right)
-    names = {asked.count, asked.index, asked.full, asked.lead}
+def _schedule(module: Module) -> set[str | None]:
+    """The functions of the tile schedule."""
+    asked = asked_schedule(module)
+    return {asked.count, asked.index, asked.full, asked.lead}
+
+
+def _order(module: Module) -> set[str | None]:
+    """The functions that say which block of rows a piece of work is."""
+    device = {f.name for f in module.functions if f.kind == "device"}
+    parts = [e for o in asked_work(module) for e in (o.batch, o.head, o.row)]
+    called = {e.fn for part in parts for e in walk_expr(part) if isinstance(e, Call)}
+    return {*(called & device)}
+
+
+def _differ_in(names: set[str | None], right: Module, mutant: Module) -> bool:
+    """Whether the modules differ in these functions alone."""
 
     def rest(module: Module) -> Module:
         kept = tuple(f for f in module.functions if f.name not in names)

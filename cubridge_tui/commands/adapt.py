@@ -61,7 +61,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from engine.errors import InputError
     from engine.package.export import check_place
-    from engine.service.session.adaptation import Adaptation, start
+    from engine.service.executed.opened import adaptation_of
+    from engine.service.session.adaptation import start
     from engine.service.session.session_options import choose_options
     from engine.service.session.workbench import Bench, find_kernel, find_spec
     from engine.spec.python.spec_file import read_source
@@ -90,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
         session = start(bench, package, spec, options, actor(), args.title)
         say(f"session {session}")
         with writing(store, session) as writer:
-            work = Adaptation(bench, writer, actor())
+            work = adaptation_of(bench, writer, actor(), package)
             stages = Stages()
             code = _walk(work, stages, args, model)
             return _finish(work, stages, args, code, model)

@@ -114,8 +114,8 @@ def _plot(results: Sequence[Mapping[str, Any]], path: Path) -> None:
 def _contents(bench: Bench, args: argparse.Namespace) -> Contents:
     from engine.errors import StoreError
     from engine.resources import list_kernels
+    from engine.service.executed.opened import work_of
     from engine.service.session.gpu_verdict import contents_of, contents_of_kernel
-    from engine.service.session.stage_work import Work
     from engine.service.session.workbench import find_kernel
 
     if args.what in list_kernels() or "/" in args.what:
@@ -125,4 +125,4 @@ def _contents(bench: Bench, args: argparse.Namespace) -> Contents:
         session = bench.store.load(args.what)
     except StoreError as error:
         raise neither(args.what, error) from None
-    return contents_of(Work(bench, session), args.only, times_of(args))
+    return contents_of(work_of(bench, session), args.only, times_of(args))

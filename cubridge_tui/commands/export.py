@@ -21,15 +21,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    from engine.service.executed.opened import work_of
     from engine.service.session.package_export import export_session
-    from engine.service.session.stage_work import Work
     from engine.service.session.workbench import Bench
     from sessions.store import Store
 
     store = Store.open(args.store)
     session = store.load(args.session)
     with Bench(store) as bench:
-        work = Work(bench, session)
+        work = work_of(bench, session)
         folder = export_session(work, Path(args.folder), args.layout)
         level = work.state.accepted_level
     if args.json:

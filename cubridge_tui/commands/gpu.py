@@ -37,15 +37,15 @@ def run(args: argparse.Namespace) -> int:
 
 def _pack(args: argparse.Namespace) -> int:
     from engine.gpu.job import hashes_of, pack
+    from engine.service.executed.opened import work_of
     from engine.service.session.gpu_verdict import contents_of
-    from engine.service.session.stage_work import Work
     from engine.service.session.workbench import Bench
     from sessions.store import Store
 
     store = Store.open(args.store)
     with Bench(store) as bench:
         session = store.load(args.session)
-        contents = contents_of(Work(bench, session), args.only, times_of(args))
+        contents = contents_of(work_of(bench, session), args.only, times_of(args))
         target = pack(contents, args.dir)
     if args.json:
         show_json({"session": session.id, "job": str(target), "hashes": hashes_of(contents)})
@@ -57,7 +57,7 @@ def _pack(args: argparse.Namespace) -> int:
 
 
 def _import(args: argparse.Namespace) -> int:
-    from engine.service.session.adaptation import Adaptation
+    from engine.service.executed.opened import adaptation_of
     from engine.service.session.gpu_verdict import verdict_from
     from engine.service.session.workbench import Bench
     from engine.types import VerdictKind
@@ -66,7 +66,7 @@ def _import(args: argparse.Namespace) -> int:
 
     store = Store.open(args.store)
     with Bench(store) as bench, writing(store, args.session) as writer:
-        work = Adaptation(bench, writer, actor())
+        work = adaptation_of(bench, writer, actor())
         verdict = work.give(verdict_from(work, args.result))
         level, trust = work.state.level, rests_on(work.state.verdicts)
         session = writer.id

@@ -36,7 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from engine.service.session.adaptation import Adaptation
+    from engine.service.executed.opened import adaptation_of
     from engine.service.session.workbench import Bench
     from engine.service.upkeep.rebase import is_same, newer_kernel, plan_rebase, record_rebase
     from sessions.store import Store
@@ -51,12 +51,12 @@ def run(args: argparse.Namespace) -> int:
             rest = "" if args.accept else ": nothing to do"
             say(f"{writer.id} has this version of its kernel already{rest}")
             code = 0
-            if args.accept and not _accept(Adaptation(bench, writer, actor(), newer.package)):
+            if args.accept and not _accept(adaptation_of(bench, writer, actor(), newer.package)):
                 say(f"  fix: `cubridge --session {writer.id}`: s goes on to the next gate")
                 code = FAILED
             return _finish(writer.id, writer.state, None, Stages(), code, args)
         # The session's own package may be gone from the disk: its text is in the session.
-        work = Adaptation(bench, writer, actor(), newer.package)
+        work = adaptation_of(bench, writer, actor(), newer.package)
         made = plan_rebase(work, newer)
         work = record_rebase(work, made)
         for line in made.lines():

@@ -20,8 +20,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from engine.child.client import Child
     from engine.resources import list_specs
+    from engine.service.executed.opened import work_of
     from engine.service.session.disk_inputs import check_spec
-    from engine.service.session.stage_work import Work
     from engine.service.session.workbench import Bench, find_spec
     from engine.spec.recipes.recipe_json import recipe_from_json
     from engine.spec.recipes.recipe_words import describe
@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
     if session is None:
         path = find_spec(args.spec)
     else:
-        work = Work(Bench(store), session)
+        work = work_of(Bench(store), session)
         check_spec(work)
         path, options = work.spec, {**work.options.spec, **options}
     say(f"  reading {path.name} with torch, which takes a while to start")

@@ -79,11 +79,11 @@ def _page(store: Store, session: Session, args: argparse.Namespace) -> int:
     from cubridge_tui.model.builder import Builder
     from cubridge_tui.model.page import as_html
     from cubridge_tui.model.page_pictures import pictures
-    from engine.service.session.stage_work import Work
+    from engine.service.executed.opened import work_of
     from engine.service.session.workbench import Bench
     from sessions.replay import steps
 
-    snap = Builder(Work(Bench(store), session)).snapshot()
+    snap = Builder(work_of(Bench(store), session)).snapshot()
     page = as_html(snap, list(beats(steps(session.events))), pictures(snap))
     path = Path(args.html)
     path.write_text(page, encoding="utf-8")

@@ -71,9 +71,8 @@ def times_of(args: argparse.Namespace) -> dict[str, object]:
 def run(args: argparse.Namespace) -> int:
     from engine.gpu.job import pack
     from engine.gpu.runners import choose_runner
-    from engine.service.session.adaptation import Adaptation
+    from engine.service.executed.opened import adaptation_of, work_of
     from engine.service.session.gpu_verdict import contents_of, job_folder, verdict_from
-    from engine.service.session.stage_work import Work
     from engine.service.session.workbench import Bench
     from engine.types import VerdictKind
     from engine.types.trust import beside, rests_on
@@ -84,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
     tell = narrator(args.json)
     with Bench(store, progress=tell) as bench:
         session = store.load(args.session)
-        contents = contents_of(Work(bench, session), args.only, times_of(args))
+        contents = contents_of(work_of(bench, session), args.only, times_of(args))
         if args.pack is not None:
             folder = pack(contents, args.pack)
             if args.json:
@@ -105,7 +104,7 @@ def run(args: argparse.Namespace) -> int:
         ]
         result = runner.run(job, options, bench.cancel, tell)
         with writing(store, session.id) as writer:
-            work = Adaptation(bench, writer, actor())
+            work = adaptation_of(bench, writer, actor())
             verdict = work.give(verdict_from(work, result))
         say(f"verified  {verdict.gate} {verdict.kind}  {verdict.reason}")
         state = store.load(session.id).state

@@ -55,7 +55,9 @@ class Builder:
         lowered_text = self.texts.artifact(Stage.LOWERED, LOWERED)
         stale: dict[Stage, str] = {}
         lifted = work.lifted if lifted_text is not None else None
-        lowered = self.texts.relift(lowered_text, stale)
+        lowered = None
+        if not work.package.executed:
+            lowered = self.texts.relift(lowered_text, stale)
         for stage in (Stage.LIFTED, Stage.TARGET, Stage.LOWERED):
             changed = state.outdated(stage)
             if changed:
@@ -66,8 +68,9 @@ class Builder:
         )
         opaque = self._opaque() if lifted_text is not None else ()
         meanings, regions = about_meanings(state), decided_regions(state)
+        said, asked = (self.texts.artifact(s, work.shown[s]) for s in (Stage.LIFTED, Stage.TARGET))
         panes, blocked = self._panes(
-            source or "", lifted_text, target_text, lowered_text, lifted, links
+            source or "", said, asked, lowered_text, lifted, target_text, links
         )
         self._with_meanings(panes, opaque, meanings)
         if regions:
@@ -207,18 +210,29 @@ class Builder:
         target_text: str | None,
         lowered_text: str | None,
         lifted: Lifted | None,
+        reviewed_text: str | None,
         links: Links,
     ) -> tuple[dict[View, Panes], str]:
         src = split_lines(source)
-        plain_source = with_keys(plain_rows(src, "expert"), Stage.SOURCE, links)
+        said = self.work.gutter()
+        marked = tuple(
+            replace(row, sign=said.get(number, row.sign))
+            for number, row in enumerate(plain_rows(src, "expert"), start=1)
+        )
+        plain_source = with_keys(marked, Stage.SOURCE, links)
         lifted_lines = split_lines(lifted_text or "")
         plain_lifted = with_keys(plain_rows(lifted_lines, "expert"), Stage.LIFTED, links)
-        reviewed, made, blocked = latest_review(self.texts, self.drafts, lifted, target_text, links)
+        reviewed, made, blocked = latest_review(
+            self.texts, self.drafts, lifted, reviewed_text, links
+        )
         hunk_of, origins, heads = hunks_by_op(reviewed, self.work.hunks())
         target_lines = split_lines(target_text or "")
-        by_lines, left_lifted = self._against(
-            lifted_lines, target_lines, Stage.LIFTED, Stage.TARGET, links, origins, hunk_of, heads
-        )
+        by_lines, left_lifted = plain_rows(target_lines, "expert"), plain_lifted
+        if not self.work.package.executed:  # else one is no version of the other
+            by_lines, left_lifted = self._against(
+                lifted_lines, target_lines, Stage.LIFTED, Stage.TARGET, links, origins, hunk_of,
+                heads,
+            )  # fmt: skip
         by_lines = linediff.with_every_hunk(by_lines, reviewed)
         lowered_lines = split_lines(lowered_text or "")
         lowered_ops, left_source = self._against(
@@ -263,8 +277,8 @@ class Builder:
         }
         names_of = {
             Stage.SOURCE: f"source  {self.work.package.name}/kernel.cu",
-            Stage.LIFTED: "lifted  CuIR",
-            Stage.TARGET: "target  CuIR",
+            Stage.LIFTED: f"lifted  {self.work.words[Stage.LIFTED]}",
+            Stage.TARGET: f"target  {self.work.words[Stage.TARGET]}",
             Stage.LOWERED: "lowered  kernel.cu",
         }
         panes: dict[View, Panes] = {}

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from cubridge_tui.model.rows import Row, RowKind
-from engine.cost.events import Timeline
+from engine.cost.timeline.events import Timeline
 from engine.service.views.costing import ALL, EXPERT, Cost, Question, Where
 
 # Half of the measured rows are predicted within it (docs/cost.md): what is less is no difference.

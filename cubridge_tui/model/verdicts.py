@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from cubridge_tui.model.built import conformance_lines, resource_lines
-from cubridge_tui.model.error_pictures import picture_lines
 from cubridge_tui.model.links import lifted_name, path_of
 from cubridge_tui.model.rows import Key, RowKind
 from cubridge_tui.model.snapshot import Snapshot, View
+from cubridge_tui.text.error_pictures import picture_lines
 from engine.service.views.hunk_words import clause_words
 from engine.types import DecisionKind, Gate, Stage, Verdict
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from engine.build.tools.toolchain import find_toolchain
 from engine.child.client import Child
@@ -52,6 +53,7 @@ class Asked:
         shapes: the dimensions of further tensors by name.
         dtype: elements of `void*` and torch tensors.
         sizes: the cases to run; empty: the usual ones.
+        options: parameters of the reference that a person set.
     """
 
     source: Path
@@ -62,12 +64,16 @@ class Asked:
     dtype: str = "bf16"
     head_dim: int = 64
     sizes: Sequence[Mapping[str, int]] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 def check_kernel(
-    asked: Asked, said: Callable[[str], None] = lambda text: None
+    asked: Asked, said: Callable[[str], None] = lambda text: None, child: Child | None = None
 ) -> Iterator[Checked]:
     """Executes a kernel as PTX in each case, and compares what it wrote with its reference.
+
+    Args:
+        child: the torch child that runs the reference; None: one of its own.
 
     Raises:
         InputError: the source does not compile, its launcher is not understood or fails, or it has
@@ -80,14 +86,18 @@ def check_kernel(
     tools.require_arch(asked.flags.arch)
     with ExitStack() as held:
         folder = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="cubridge-check-")))
-        child = held.enter_context(Child()) if asked.reference is not None else None
+        if asked.reference is not None and child is None:
+            child = held.enter_context(Child())
         reference = None
         if child is not None and asked.reference is not None:
             said(f"reading {asked.reference.name}")
-            reference = read_reference(asked.reference, child)
+            reference = read_reference(asked.reference, child, asked.options)
         shapes = {**(reference.shapes if reference else {}), **asked.shapes}
         scalars = reference.scalars if reference else {}
-        entry = read_launcher(text, str(asked.source), asked.launcher, shapes, asked.dtype, scalars)
+        types = reference.types if reference else {}
+        entry = read_launcher(
+            text, str(asked.source), asked.launcher, shapes, asked.dtype, scalars, types
+        )
         said(f"compiling {asked.source.name} for {asked.flags.arch}")
         compiled = compile_kernel(asked.source, entry, asked.flags, tools, folder)
         cases = [Case(dict(s), n) for n, s in enumerate(asked.sizes)] or usual_cases(

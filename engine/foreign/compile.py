@@ -10,6 +10,7 @@ from engine.build.tools.process import run
 from engine.build.tools.toolchain import Toolchain, compiler_environ
 from engine.errors import InputError
 from engine.foreign.launcher import Launcher
+from engine.ptx.observe import uncovered
 from engine.ptx.parser import parse_module
 from engine.ptx.syntax import Module
 
@@ -82,6 +83,14 @@ class Flags:
         ]
 
 
+class DoesNotCompile(InputError):
+    """A source that nvcc refuses; `output` is all that it said."""
+
+    def __init__(self, message: str, output: str) -> None:
+        super().__init__(message)
+        self.output = output
+
+
 @dataclass(frozen=True, slots=True)
 class Compiled:
     """The PTX, parsed, and the program that records a launch."""
@@ -96,8 +105,8 @@ def compile_kernel(
     """Compiles a source to PTX with source lines, inside of the program that records its launches.
 
     Raises:
-        InputError: the source does not compile, with nvcc's first error; or it calls something of
-            the CUDA runtime that the recorder has not, by its name.
+        DoesNotCompile: with nvcc's first error; or it calls something of the CUDA runtime that the
+            recorder has not, by its name.
     """
     source = source.resolve()
     driver = folder / "driver.cu"
@@ -111,9 +120,10 @@ def compile_kernel(
     ]  # fmt: skip
     done = run(command, cwd=folder, environ=compiler_environ(), limit=LIMIT)
     if not done.ok:
-        raise InputError(_reason(done.output or f"nvcc ended with {done.returncode}", source))
+        output = done.output or f"nvcc ended with {done.returncode}"
+        raise DoesNotCompile(_reason(output, source), output)
     ptx = next(kept.glob("driver*.ptx"))
-    return Compiled(parse_module(ptx.read_text(encoding="utf-8"), "PTX"), program)
+    return Compiled(parse_module(uncovered(ptx.read_text(encoding="utf-8")), "PTX"), program)
 
 
 def _reason(output: str, source: Path) -> str:

@@ -78,7 +78,7 @@ class Launcher:
 
 def read_launcher(
     source: str, path: str, name: str, shapes: Mapping[str, str], dtype: str,
-    scalars: Collection[str] = (),
+    scalars: Collection[str] = (), types: Mapping[str, str] = {},
 ) -> Launcher:  # fmt: skip
     """The launcher `name` of a source.
 
@@ -86,6 +86,7 @@ def read_launcher(
         shapes: dimensions of tensors by name, beside the usual ones.
         dtype: of tensors that the launcher takes as `void*` or `torch::Tensor`.
         scalars: names of numbers that have a value.
+        types: elements of tensors by name that are not of `dtype`, where C++ does not say them.
 
     Raises:
         InputError: there is no such function, or a parameter has a name that says nothing.
@@ -100,7 +101,7 @@ def read_launcher(
         )
     declarator = declarator_of(found[0])
     listed = declarator.child_by_field_name("parameters") if declarator else None
-    known = _Known({**SHAPES, **shapes}, dtype, frozenset(scalars))
+    known = _Known({**SHAPES, **shapes}, dtype, frozenset(scalars), types)
     parameters = [
         _parameter(node, path, known)
         for node in (listed.named_children if listed else ())
@@ -128,6 +129,7 @@ class _Known:
     shapes: Mapping[str, str]
     dtype: str
     scalars: frozenset[str]
+    types: Mapping[str, str]
 
 
 def _returned(type: str, known: _Known) -> tuple[Parameter, ...]:
@@ -203,6 +205,7 @@ def _tensor(name: str, type: str, where: Where, known: _Known) -> Parameter:
     if not torch and type not in _ELEMENTS:
         raise InputError(f"elements of type {type} are not known", where=where,
                          fix=f"one of {', '.join(filter(None, _ELEMENTS))}")  # fmt: skip
-    element = known.dtype if torch else _ELEMENTS[type] or known.dtype
+    said = "" if torch else _ELEMENTS[type]
+    element = said or known.types.get(means, known.dtype)
     return Parameter(name, "tensor", means, element, tuple(known.shapes[means].split()),
                      means in OUTPUTS, torch)  # fmt: skip

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 import tomllib
-from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from engine.errors import InputError
-from engine.files import SOURCE_LIMIT, read_file, read_text
+from engine.files import read_text
 from engine.foreign.check import Asked
 from engine.foreign.compile import Flags
+from engine.foreign.overlay import reached
 
 MANIFEST = "kernel.toml"
-_INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 
 
 def write_package(asked: Asked, folder: Path) -> None:
@@ -32,12 +31,14 @@ def write_package(asked: Asked, folder: Path) -> None:
     except FileExistsError:
         raise InputError(f"{folder} exists", fix="remove it, or name another with --out") from None
     beside = asked.source.resolve().parent
-    for file in sorted(set(_beside(asked.source.resolve(), beside))):
+    for file in sorted(f for f, root in reached(asked).items() if root == beside):
         target = folder / file.relative_to(beside)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file, target)
     shutil.copyfile(asked.reference, folder / "reference.py")
-    (folder / MANIFEST).write_text(_manifest(asked, folder.name), encoding="utf-8")
+    included = tuple(str(Path(i).resolve()) for i in asked.flags.includes)
+    asked = replace(asked, flags=replace(asked.flags, includes=included))
+    (folder / MANIFEST).write_text(manifest_text(asked, folder.name), encoding="utf-8")
 
 
 def read_package(folder: Path) -> Asked:
@@ -52,14 +53,15 @@ def read_package(folder: Path) -> Asked:
         compiled, run = data["compile"], data["check"]
         return Asked(
             folder / data["source"],
-            Flags(data["archs"][0], tuple(compiled["includes"]), tuple(compiled["macros"]),
-                  tuple(compiled["flags"])),
+            Flags(data["archs"][0], tuple(str(folder / i) for i in compiled["includes"]),
+                  tuple(compiled["macros"]), tuple(compiled["flags"])),
             data["entry"],
             folder / data["reference"],
             dict(run["tensors"]),
             run["dtype"],
             run["head_dim"],
             tuple(dict(s) for s in run["sizes"]),
+            dict(run.get("options", {})),
         )  # fmt: skip
     except (tomllib.TOMLDecodeError, KeyError, TypeError, IndexError) as error:
         raise InputError(
@@ -68,33 +70,20 @@ def read_package(folder: Path) -> Asked:
         ) from None
 
 
-def _beside(file: Path, root: Path) -> Iterator[Path]:
-    """A source and what it includes from its own folder and those below it."""
-    todo, seen = [file], {file}
-    while todo:
-        here = todo.pop()
-        yield here
-        text = read_file(here, "make it readable", SOURCE_LIMIT).decode("utf-8", "replace")
-        for name in _INCLUDE.findall(text):
-            there = (here.parent / name).resolve()
-            if there.is_file() and there.is_relative_to(root) and there not in seen:
-                seen.add(there)
-                todo.append(there)
-
-
-def _manifest(asked: Asked, name: str) -> str:
+def manifest_text(asked: Asked, name: str) -> str:
+    """`kernel.toml` of a kernel in a folder of that name."""
     flags = asked.flags
-    includes = [str(Path(i).resolve()) for i in flags.includes]
     sizes = ", ".join(_table(s) for s in asked.sizes)
     rows: list[tuple[str, Any]] = [
         ("name", name), ("title", f"{name}, executed as PTX"), ("entry", asked.launcher),
         ("source", asked.source.name), ("reference", "reference.py"), ("archs", [flags.arch]),
     ]  # fmt: skip
     lines = [f"{key} = {json.dumps(value)}" for key, value in rows]
-    lines += ["", "[compile]", f"includes = {json.dumps(includes)}",
+    lines += ["", "[compile]", f"includes = {json.dumps(flags.includes)}",
               f"macros = {json.dumps(flags.macros)}", f"flags = {json.dumps(flags.more)}",
               "", "[check]", f"dtype = {json.dumps(asked.dtype)}", f"head_dim = {asked.head_dim}",
-              f"sizes = [{sizes}]", f"tensors = {_table(asked.shapes)}", ""]  # fmt: skip
+              f"sizes = [{sizes}]", f"tensors = {_table(asked.shapes)}",
+              f"options = {_table(asked.options)}", ""]  # fmt: skip
     return "\n".join(lines)
 
 

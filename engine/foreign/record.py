@@ -20,6 +20,7 @@ from engine.ptx.findings import Finding
 from engine.ptx.launch import Launch
 from engine.ptx.launch import run as run_kernel
 from engine.ptx.memory import GLOBAL, HALF, WINDOW, Tensor
+from engine.ptx.observe import Observer
 from engine.ptx.records import unproven
 from engine.ptx.syntax import Instruction
 
@@ -78,13 +79,14 @@ def arguments(
 def execute(
     compiled: Compiled, launcher: Launcher, sizes: Mapping[str, int],
     inputs: Mapping[str, Array], scalars: Mapping[str, int | float | bool], arch: str,
-    folder: Path,
+    folder: Path, observer: Observer | None = None,
 ) -> tuple[dict[str, Written], list[Executed]]:  # fmt: skip
     """Runs the launcher on a case and executes every launch that it made.
 
     Args:
         inputs: the bits of each input tensor by name.
         scalars: further numbers by name; a scale is 1 / sqrt(D) where it has none.
+        observer: sees what the source's `observe` instructions say.
 
     Returns:
         The outputs by name; and the launches with their findings.
@@ -110,7 +112,7 @@ def execute(
         if event["event"] == "returned":
             returned.append(_returned(event, tensors))
         else:
-            _do(event, compiled, tensors, launches)
+            _do(event, compiled, tensors, launches, observer)
     if not launches:
         raise InputError(
             f"{launcher.name} launched no kernel",
@@ -177,8 +179,9 @@ def _events(
 
 
 def _do(
-    event: Mapping[str, Any], compiled: Compiled, tensors: list[Tensor], launches: list[Executed]
-) -> None:
+    event: Mapping[str, Any], compiled: Compiled, tensors: list[Tensor], launches: list[Executed],
+    observer: Observer | None,
+) -> None:  # fmt: skip
     kind = event["event"]
     if kind == "allocate":
         size = int(event["bytes"])
@@ -189,7 +192,9 @@ def _do(
     elif kind == "launch":
         launch = Launch(event["kernel"], tuple(event["grid"]), tuple(event["block"]),
                         event["shared"], bytes.fromhex(event["parameters"]))  # fmt: skip
-        done = run_kernel(compiled.module, launch, tensors)
+        if observer is not None:
+            observer.launch = len(launches)
+        done = run_kernel(compiled.module, launch, tensors, observer=observer)
         launches.append(
             Executed(
                 launch.kernel, launch.grid, launch.block, launch.shared,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -35,39 +35,47 @@ class Reference:
         recipe: what was read from it, as JSON; None where only its declarations are known, so
             that there is no LSE to compare with.
         scalars: the function's own numbers by name.
+        options: parameters of the function that a person set.
     """
 
     path: Path
     signature: Signature
     recipe: Mapping[str, Any] | None
     scalars: Mapping[str, int | float | bool]
+    options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def shapes(self) -> dict[str, str]:
         """The dimensions of each tensor by the name that a launcher has for it."""
         inputs = self.signature.inputs
-        shapes = {i.name if i.role == "extra" else i.role: " ".join(i.dims)
-                  for i in inputs if i.derive is None}  # fmt: skip
+        shapes = {i.name if i.role == "extra" else i.role: " ".join(i.dims) for i in inputs}
         return shapes | {"o": " ".join(self.signature.output_dims), "lse": "B Hq Nq"}
+
+    @property
+    def types(self) -> dict[str, str]:
+        """The elements of extra tensors by name, where the reference says them."""
+        held = {"f32": "f32", "i32": "i32", "i64": "i64", "bool": "u8"}
+        return {i.name: held[i.dtype] for i in self.signature.inputs
+                if i.role == "extra" and i.dtype in held}  # fmt: skip
 
     def allows(self, sizes: Mapping[str, int]) -> bool:
         return all(evaluate(c, sizes) for c in self.signature.constraints)
 
 
-def read_reference(path: Path, child: Child) -> Reference:
+def read_reference(path: Path, child: Child, options: Mapping[str, Any] = {}) -> Reference:
     """Reads a reference by its declarations, and its recipe where one can be read.
 
     Raises:
         SpecError: its q, k and v are not declared.
     """
-    source = read_source(path, {})
+    source = read_source(path, options)
     said = declared(source)
     try:
-        recipe = child.call("recipe", {"path": str(path), "options": {}})["recipe"]
+        recipe = child.call("recipe", {"path": str(path), "options": dict(options)})["recipe"]
     except SpecError:
         recipe = None
     known = Signature.of(said) if recipe is None else Signature.of(recipe_from_json(recipe))
-    return Reference(path, known, recipe, dict(said.scalars))
+    return Reference(path, known, recipe, dict(said.scalars), dict(options))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +100,9 @@ def want(
     types = {p.means: p.dtype for p in launcher.tensors if not p.output}
     answer = child.call(
         "wanted",
-        {"spec": str(reference.path), "recipe": reference.recipe, "sizes": dict(sizes),
-         "values": values, "seed": seed, "types": types, "folder": str(folder)},
+        {"spec": str(reference.path), "options": dict(reference.options),
+         "recipe": reference.recipe, "sizes": dict(sizes), "values": values, "seed": seed,
+         "types": types, "folder": str(folder)},
     )  # fmt: skip
     if "skipped" in answer:
         return str(answer["skipped"])
@@ -167,10 +176,20 @@ def _values(name: str, written: Written) -> tuple[Array, Array]:
     return values, known
 
 
-_PLACES = (("B",), ("Hq", "Hkv"), ("Nq", "Nk"), ("D", "Dv"))
+_PLACES = (("B",), ("Hq", "Hkv"), ("Nq", "Nk", "N"), ("D", "Dv"))
 
 
 def as_bhnd(values: Array, p: Parameter, shape: tuple[int, ...]) -> Array:
     """A tensor in the order [B, Hq, Nq, Dv] (or without the last), whatever its own is."""
-    order = [p.dims.index(d) for names in _PLACES for d in p.dims if d in names]
-    return values.transpose(order).reshape(shape)
+    return values.transpose(places_of(p)).reshape(shape)
+
+
+def places_of(p: Parameter) -> list[int]:
+    """Where B, H, N and D are among a tensor's dimensions."""
+    return [p.dims.index(d) for names in _PLACES for d in p.dims if d in names]
+
+
+def output(p: Parameter, written: Written, shape: tuple[int, ...]) -> Array:
+    """An output's numbers in that order in float64; nan where nothing wrote one."""
+    values, known = (as_bhnd(a, p, shape) for a in _values(p.means, written))
+    return np.where(known, values, np.nan)

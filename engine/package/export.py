@@ -95,11 +95,18 @@ Layout = Callable[[Content, str], dict[str, bytes]]
 
 
 def export(content: Content, folder: Path, make: Layout | None = None) -> Path:
-    """Write the package into `folder`, which is new or an older export; the folder's path.
+    """Write the package into `folder`; the folder's path. `make` gives the files of another layout
+    than a package's own. Raises as `write_files`."""
+    return write_files(lambda name: (make or package_files)(content, name), folder)
 
-    `make` gives the files of another layout than a package's own. The folder's name is the name to
-    import. The files that an export wrote there before, as its verdicts.json lists them, and what
-    was built of them (build, __pycache__) are removed; anything else stays as it is.
+
+def write_files(make: Callable[[str], Mapping[str, bytes]], folder: Path) -> Path:
+    """Write the files that `make` gives for the folder's name into `folder`, which is new or an
+    older export; the folder's path.
+
+    The name is the name to import. The files that an export wrote there before, as its
+    verdicts.json lists them, and what was built of them (build, __pycache__) are removed; anything
+    else stays as it is.
 
     Raises:
         InputError: a folder that holds something else alone, a file that no export wrote where one
@@ -108,7 +115,7 @@ def export(content: Content, folder: Path, make: Layout | None = None) -> Path:
     """
     folder = folder.expanduser().absolute()
     old = _check_folder(folder)
-    files = (make or package_files)(content, folder.name)
+    files = make(folder.name)
     _check_way(folder, files, old)
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)

@@ -30,6 +30,7 @@ from engine.ptx.isa import (
 from engine.ptx.machine import MOST, Machine
 from engine.ptx.mbarriers import MBarriers
 from engine.ptx.memory import Memory, Tensor
+from engine.ptx.observe import Observer
 from engine.ptx.ordering import Clocks, History
 from engine.ptx.registers import Registers, Values
 from engine.ptx.syntax import Kernel, Module, Variable, width
@@ -68,13 +69,14 @@ class Outcome:
 
 def run(
     module: Module, launch: Launch, tensors: list[Tensor], seed: int | None = None,
-    most: int = MOST,
+    most: int = MOST, observer: Observer | None = None,
 ) -> Outcome:  # fmt: skip
     """Executes every thread of every block; the tensors hold what the kernel left in them.
 
     Args:
         seed: the order of warps; None: all go together.
         most: instructions of a batch of blocks after which the kernel counts as endless.
+        observer: executes the `observe` instructions of a source that has such.
 
     Raises:
         InputError: for a kernel that is not there, or what is not executed yet.
@@ -93,6 +95,8 @@ def run(
     for first in range(0, total, batch):
         count = min(batch, total - first)
         machine = _machine(module, kernel, launch, tensors, first, count, findings)
+        own = observer.ops if observer else {}
+        machine.code = decode(machine, (*FAMILIES, own))
         if before is None:
             _resources(module, machine, findings)
         else:
@@ -178,7 +182,6 @@ def _machine(
     machine.mbarriers = MBarriers(machine)
     machine.bulk = bulk.Bulk(machine)
     machine.matmuls = wgmma.Matmuls(machine)
-    machine.code = decode(machine, FAMILIES)
     return machine
 
 

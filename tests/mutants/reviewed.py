@@ -22,6 +22,18 @@ REVIEWED: tuple[tuple[str, str, str, str], ...] = (
      "it stands where there are tiles, and lead is 0 in the source"),
     ("", "mma_wait<0>();", "doubled statement: 'mma_wait<0>();' -> 'mma_wait<0>(); mma_wait<0>();'",
      "nothing is left to wait for"),
+    ("", "constexpr bool OVERLAP = COLS != 128;", "relation: '!=' -> '=='",
+     "the other of two right loops, which is slower here"),
+    ("", "constexpr int STAGES = 2;", "off by one: '2' -> '1'",
+     "one stage is right where nothing of the tile before is still read, and slower"),
+    ("", "raise_registers<HIGH>();", "statement order: "
+     "'raise_registers<HIGH>();\\n    const int group = wg - 1;' -> "
+     "'const int group = wg - 1;\\n    raise_registers<HIGH>();'",
+     "a number is computed before registers are asked for"),
+    ("", "const int works = ceil_div(args.Nq, BM) * args.Hq * args.B;", "twin: 'BM' -> 'BN'",
+     "more blocks than pieces of work, which the kernel counts itself"),
+    ("", "constexpr int LOW = BM == 192 ? 32 : 24;", "relation: '==' -> '!='",
+     "the loading warps have fewer registers, or more, and enough"),
 )  # fmt: skip
 """Function, statement, operator with the change, and the reason: none excuses another place."""
 

@@ -42,14 +42,18 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     "gates": (
         BASE, "cuir", "prove", "lift", "lower", "build", "spec", "child", "transfer", "worker",
     ),
+    "graft": (
+        BASE, "cuir", "scalar_algebra", "lift", "lower", "build", "spec", "child", "ptx", "foreign",
+        "transfer", "gates",
+    ),
     "torch_child": (BASE, "spec", "child", "gates"),
     "gpu": (
         BASE, "report", "cuir", "build", "cost", "spec", "child", "transfer", "worker", "gates",
     ),
     "sessions": (BASE,),
     "service": (
-        BASE, "llm", "cuir", "lift", "lower", "build", "cost", "spec", "child", "transfer",
-        "worker", "gates", "gpu", "package", "sessions",
+        BASE, "llm", "cuir", "lift", "lower", "build", "cost", "spec", "child", "foreign",
+        "transfer", "worker", "gates", "graft", "gpu", "package", "sessions",
     ),
     "cubridge_tui": (
         BASE, "report", "llm", "cuir", "lift", "lower", "cost", "spec", "child", "ptx", "foreign",

@@ -8,7 +8,7 @@ from textual.timer import Timer
 
 from cubridge_tui.model.costs import NONE, Costs
 from cubridge_tui.screens.adaptation.shared import Shared
-from engine.cost.events import Timeline
+from engine.cost.timeline.events import Timeline
 from engine.service.views.costing import EXPERT, Cost, Costing, Question, Where
 from engine.types import Stage
 
@@ -78,7 +78,7 @@ class CostActions(Shared):
         return "" if self._question is not None else "is not predicted: nothing is proposed"
 
     def do_cost(self) -> None:
-        from cubridge_tui.screens.cost import CostScreen
+        from cubridge_tui.screens.adaptation.cost_screen import CostScreen
 
         self.app.push_screen(CostScreen(self))
 

@@ -52,18 +52,21 @@ def wanted(payload: Mapping[str, Any]) -> dict[str, Any]:
     element = _element(asked, types)
     sizes = with_own_sizes(asked.inputs, payload["sizes"])
     inputs = make_inputs(asked, sizes, payload["seed"], payload["values"], element)
-    for item in asked.inputs:
-        name = item.role if item.role != "extra" else item.name
-        if name in types:
-            np.save(folder / f"{name}.npy", _bits(inputs[item.name], name, types[name], item.dtype))
     wide = {n: t.double() if t.is_floating_point() else t for n, t in inputs.items()}
     with SpecProcess(spec, options) as function:
+        tables = {} if read is None else function.derived(asked, wide)
+        given = inputs | tables
+        for item in asked.inputs:
+            name = item.role if item.role != "extra" else item.name
+            if name in types:
+                bits = _bits(given[item.name], name, types[name], item.dtype)
+                np.save(folder / f"{name}.npy", bits)
         o = output_as_bhnd(asked, function.wide(wide))
         plain = output_as_bhnd(asked, function.low(inputs)).double()
         lse = None
         empty = o.isnan().all(-1)
         if read is not None:
-            said = expected(asked, wide | function.derived(asked, wide))
+            said = expected(asked, wide | tables)
             lse, empty = said.lse, said.empty
     # Rows that keep no key are 0, whatever the reference makes of them.
     o, plain = (t.masked_fill(empty[..., None], 0.0) for t in (o, plain))

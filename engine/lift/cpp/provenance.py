@@ -54,14 +54,12 @@ class Range(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A byte range with its lines and columns: 1-based, in code points, the end exclusive."""
+    """A byte range with its lines, 1-based; the end is exclusive."""
 
     start: int
     end: int
     start_line: int
-    start_column: int
     end_line: int
-    end_column: int
 
     @property
     def range(self) -> Range:
@@ -93,7 +91,7 @@ class Lines:
         return index + 1, len(head.decode("utf-8", errors="replace")) + 1
 
     def span(self, start: int, end: int) -> Span:
-        return Span(start, end, *self.place(start), *self.place(end))
+        return Span(start, end, self.place(start)[0], self.place(end)[0])
 
     def where(self, file: str, offset: int) -> Where:
         line, column = self.place(offset)

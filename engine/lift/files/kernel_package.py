@@ -56,6 +56,11 @@ class KernelPackage:
     refusals: Mapping[str, str]
     hashes: Mapping[str, str] = field(repr=False)
 
+    @property
+    def executed(self) -> bool:
+        """Whether it is a kernel of others, that is executed as PTX and not lifted."""
+        return False
+
     def specialisation(self, key: str | Specialisation) -> Specialisation:
         """The legal specialisation that `key` ("bf16_128" or a binding) names.
 
@@ -113,6 +118,18 @@ class KernelPackage:
 def specialisation_key(binding: Specialisation) -> str:
     """`bf16_128`: the values in the launch template's order."""
     return "_".join(binding.values())
+
+
+def is_imported(folder: Path) -> bool:
+    """Whether a folder holds the manifest that `cubridge import` writes: of a kernel that is
+    executed as PTX, which `load_package` does not read."""
+    manifest = folder / MANIFEST
+    if not manifest.is_file():
+        return False
+    try:
+        return "compile" in tomllib.loads(read_file(manifest, "").decode("utf-8", "replace"))
+    except tomllib.TOMLDecodeError:
+        return False
 
 
 def load_package(path: Path | str, include: Path | None = None) -> KernelPackage:

@@ -156,7 +156,7 @@ class ModelTransfer(Conversation[Edit]):
         if chosen is not None:
             proposal, events = proposal_events(name, task, recipe, chosen)
             self.work.writer.append(*events, actor=self.actor)
-        return Result(attempts, proposal, chosen)
+        return Result(attempts, proposal)
 
     def events(self, name: str, attempt: Attempt[Edit]) -> Events:
         return attempt_events(name, attempt)

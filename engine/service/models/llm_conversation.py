@@ -38,11 +38,10 @@ Events = tuple[list[Body], list[bytes]]  # what happened, and the contents that 
 
 @dataclass(frozen=True, slots=True)
 class Result(Generic[T]):
-    """What a run of the model came to; `best` is the attempt that got furthest, of an edit."""
+    """What a run of the model came to."""
 
     attempts: tuple[Attempt[T], ...]
     proposal: Proposal | None
-    best: Attempt[T] | None = None
 
     @property
     def passed(self) -> bool:

@@ -13,28 +13,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.cuir.changes.ids import assign
-from engine.cuir.nodes import Module
 from engine.cuir.printer import print_module
 from engine.cuir.static.host_constants import head_sizes
 from engine.errors import LowerError, StoreError
 from engine.files import read_spec
 from engine.gates.g3_source.lowering_check import Lowering
 from engine.lift.files.kernel_package import KernelPackage
-from engine.lift.files.meanings import released
-from engine.lower.spelling.legal import legal
-from engine.service.session.content import BINDING, LIFTED, LOWERED, RECIPE, SOURCE, TARGET
+from engine.service.session.content import BINDING, LOWERED, RECIPE, SOURCE, TARGET
 from engine.service.session.decisions import redo_group, undo_group
 from engine.service.session.disk_inputs import inputs_of, modules_text, spec_modules
 from engine.service.session.package_export import package_archive
 from engine.service.session.proposal_kinds import ABOUT_MEANINGS
 from engine.service.session.session_options import Options, refuse_other_columns
-from engine.service.session.stage_work import Work
+from engine.service.session.stage_work import Work, applied_rules
 from engine.service.session.workbench import Bench
 from engine.spec.recipes.recipe import Recipe
 from engine.spec.recipes.recipe_json import recipe_to_json
-from engine.transfer.binding import Binding
 from engine.transfer.proposals.review import propose
-from engine.transfer.rules import Step, apply, plan
 from engine.types import (
     Artifact,
     Decision,
@@ -67,9 +62,7 @@ from sessions.state import acceptance_of
 from sessions.writer import Writer
 
 RULES = "rules"
-Steps = list[tuple[Step, Module]]
 PACKAGE = "package.tar"
-NO_GPU = "not run on a GPU yet: `cubridge verify SESSION`, or v in the app, runs or packs the job"
 
 
 def start(
@@ -120,6 +113,17 @@ def beginning(
     return Beginning(created, more, (source.data, *kept.values()))
 
 
+@dataclass(frozen=True, slots=True)
+class Proposed:
+    """A proposal, the whole `text` that it proposes under the `name` that the session keeps it by,
+    and what the target begins with."""
+
+    proposal: Proposal
+    name: str
+    text: str
+    artifacts: Sequence[Artifact]
+
+
 class Adaptation(Work):
     """A session open for writing; `writer` keeps the lease for as long as this lives."""
 
@@ -138,7 +142,7 @@ class Adaptation(Work):
     def make_lifted(self) -> None:
         """Lift the source; the lifted artifact is set."""
         self.bench.progress("lifting")
-        self._set([Artifact.of(Stage.LIFTED, LIFTED, print_module(self.lifted.module))])
+        self._set(self.lifted_artifacts())
 
     def judge_lifted(self) -> Verdict:
         return self.give(self.weigh_lifted())
@@ -146,7 +150,15 @@ class Adaptation(Work):
     def propose_by_rules(self) -> Proposal:
         """Read the spec and let the rules propose; nothing is accepted yet."""
         self.bench.progress("reading the spec")
-        recipe = self.read_recipe(self.spec, self.options.spec)
+        made = self.proposed_by_rules(self.read_recipe(self.spec, self.options.spec))
+        proposal = made.proposal
+        kept = TranscriptAdded(made.name, sha256_of(made.text), proposal.id)
+        before: list[Body] = [kept, ProposalMade(proposal)]
+        self._set(made.artifacts, before, [made.text.encode()], actor=RULES)
+        return proposal
+
+    def proposed_by_rules(self, recipe: Recipe) -> Proposed:
+        """What the rules propose for a recipe; nothing of it is recorded."""
         base = self.lifted.module
         refuse_other_columns(self.spec, head_sizes(base))
         proposed, trail, made = applied_rules(base, recipe)
@@ -154,15 +166,13 @@ class Adaptation(Work):
             base, proposed, id=RULES, origin=Origin.RULES,
             reason="the rules carry every clause of the recipe", ids=assign(base), trail=trail,
         )  # fmt: skip
-        text = print_module(proposed)
-        kept = TranscriptAdded(f"{proposal.id}.proposed.cuir", sha256_of(text), proposal.id)
         artifacts = [
             Artifact.of(Stage.TARGET, RECIPE, pretty_json(recipe_to_json(recipe))),
             Artifact.of(Stage.TARGET, BINDING, pretty_json(made.to_json())),
             Artifact.of(Stage.TARGET, TARGET, print_module(base)),
         ]
-        self._set(artifacts, [kept, ProposalMade(proposal)], [text.encode()], actor=RULES)
-        return proposal
+        text = print_module(proposed)
+        return Proposed(proposal, f"{proposal.id}.proposed.cuir", text, artifacts)
 
     def decide(self, *decisions: Decision) -> None:
         """Record decisions made at one stroke, and make the target that all decisions give.
@@ -170,8 +180,8 @@ class Adaptation(Work):
         Raises:
             CuirError: an edited text that does not parse; nothing is recorded then.
         """
-        artifact = Artifact.of(Stage.TARGET, TARGET, print_module(self.compose(*decisions)))
-        self._set([artifact], [HunkDecided(d) for d in decisions])
+        artifacts = self.target_artifacts(*decisions)
+        self._set(artifacts, [HunkDecided(d) for d in decisions])
 
     def accept_all(self, proposal: Proposal) -> None:
         """Accept every hunk of a proposal."""
@@ -211,7 +221,7 @@ class Adaptation(Work):
     def lower(self) -> Lowering:
         """Write the target back into the source; the lowered artifact is set."""
         lowering = self.make_lowering()
-        self._set([Artifact.of(Stage.LOWERED, LOWERED, lowering.source)])
+        self._set(self.lowered_artifacts(lowering))
         return lowering
 
     def cannot_lower(self, error: LowerError) -> Verdict:
@@ -230,9 +240,9 @@ class Adaptation(Work):
     def judge_lowered(self, lowering: Lowering | None = None) -> Verdict:
         return self.give(self.weigh_lowered(lowering))
 
-    def skip_gpu(self, reason: str = NO_GPU) -> Verdict:
+    def skip_gpu(self, reason: str | None = None) -> Verdict:
         """Say that G4 was not run, and why."""
-        verdict = self.not_run(Gate.G4, time.monotonic(), reason)
+        verdict = self.not_run(Gate.G4, time.monotonic(), reason or self.no_gpu)
         return self.give(verdict)
 
     def give(self, verdict: Verdict) -> Verdict:
@@ -266,16 +276,6 @@ class Adaptation(Work):
         bodies = [*before, *map(_set_of, artifacts)]
         contents = [*blobs, *(a.data for a in artifacts)]
         self.writer.append(bodies, contents, actor=actor or self.actor)
-
-
-def applied_rules(base: Module, recipe: Recipe) -> tuple[Module, Steps, Binding]:
-    """What the rules make of a kernel, the way there, and how its arguments are filled.
-
-    Raises `TransferError` where no rule carries the recipe.
-    """
-    planned = plan(base, recipe)
-    steps = list(apply(base, planned.steps))
-    return released(base, legal(steps[-1][1] if steps else base)), steps, planned.binding
 
 
 def _set_of(artifact: Artifact) -> ArtifactSet:

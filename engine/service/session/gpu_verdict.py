@@ -47,6 +47,7 @@ def contents_of(
         raise InputError(
             f"session {session} has no lowered kernel yet", fix=f"cubridge lower {session}"
         )
+    binding = work.binding  # of a kernel that is executed as PTX: refused here
     asked = asked_of(work)
     check_kernel(work)
     check_spec(work)
@@ -68,9 +69,9 @@ def contents_of(
         spec=work.spec,
         options=work.options.spec,
         asked=asked,
-        binding=work.binding,
+        binding=binding,
         declared=keys_of(package.specialisations),
-        constants=constants_by_arch(source, package, work.binding),
+        constants=constants_by_arch(source, package, binding),
         bench=bench or {},
     )
 

@@ -12,7 +12,7 @@ from engine.files import read_spec
 from engine.lift import specialisation_key
 from engine.lift.files.kernel_package import Specialisation
 from engine.lift.files.lifter import lift_source
-from engine.package.export import Content, Layout, export, files_for, package_files
+from engine.package.export import Content, Layout, export, files_for, package_files, write_files
 from engine.package.hub import hub_files
 from engine.package.texts import source_words
 from engine.service.session.content import LOWERED
@@ -37,7 +37,16 @@ def export_session(work: Work, folder: Path, layout: str = "package") -> Path:
     Raises:
         InputError: nothing was accepted, or what was accepted is not what the session holds now.
     """
-    return export(content_of(work, _accepted_level(work)), folder, LAYOUTS[layout])
+    level = _accepted_level(work)
+    own = work.own_files(level)
+    if own is None:
+        return export(content_of(work, level), folder, LAYOUTS[layout])
+    if layout != "package":
+        raise InputError(
+            f"{work.package.name} is executed as PTX: it has one layout, that of `cubridge import`",
+            fix="leave --layout out",
+        )
+    return write_files(lambda _: own, folder)
 
 
 def committed_files(work: Work, path: Path) -> dict[Path, bytes]:
@@ -53,6 +62,9 @@ def committed_files(work: Work, path: Path) -> dict[Path, bytes]:
     level = _accepted_level(work)
     path = path.expanduser().absolute()
     if path.suffix not in SOURCES:
+        own = work.own_files(level)
+        if own is not None:
+            return {path / name: data for name, data in own.items()}
         return files_for(content_of(work, level), path)
     lowered = work.session.artifact(Stage.LOWERED, LOWERED)
     words = source_words(
@@ -86,7 +98,7 @@ def _accepted_level(work: Work) -> Level:
 
 def package_archive(work: Work, level: Level) -> bytes:
     """The session's package as a tar: the same bytes for the same content and level."""
-    files = package_files(content_of(work, level), PACKAGE_NAME)
+    files = work.own_files(level) or package_files(content_of(work, level), PACKAGE_NAME)
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT) as archive:
         for name, data in sorted(files.items()):

@@ -77,7 +77,8 @@ def choose_options(
     if not package.specialisations:
         raise InputError(
             f"{package.file} is a bare source: adapt needs a package with a reference",
-            fix="put kernel.toml and a reference spec beside it (see docs/kernels)",
+            fix="`cubridge import FILE.cu --reference SPEC --sizes ...` writes one of it "
+            "(docs/wild.md)",
         )
     size = None if asked is None else fixed_head_size(asked)
     named = dict(specialisation or {})

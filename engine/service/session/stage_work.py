@@ -25,20 +25,24 @@ from engine.gates.g3_source.g3_process import judge_apart
 from engine.gates.g3_source.lowering_check import G3, Lowering, judge_lowered
 from engine.gates.outcome import Found
 from engine.lift.cpp.provenance import Lifted
-from engine.lift.files.meanings import assumed
+from engine.lift.files.meanings import assumed, released
 from engine.lower.lower import lower
-from engine.service.session.content import BINDING, LOWERED, SOURCE, Content
+from engine.lower.spelling.legal import legal
+from engine.service.session.content import BINDING, LIFTED, LOWERED, SOURCE, TARGET, Content
 from engine.service.session.disk_inputs import MODULES, kernel_moved, spec_moved
 from engine.service.session.lowerings import written_lowering
 from engine.service.session.other_specialisations import judged_elsewhere
 from engine.spec.recipes.recipe import Recipe
 from engine.spec.recipes.recipe_json import recipe_from_json, recipe_to_json
 from engine.transfer.binding import Binding
-from engine.transfer.rules import plan
+from engine.transfer.rules import Step, apply, plan
 from engine.types import (
     UNFINISHED,
+    Artifact,
+    Decision,
     DecisionKind,
     Gate,
+    Level,
     Origin,
     Stage,
     Verdict,
@@ -46,10 +50,18 @@ from engine.types import (
 )
 
 GATE_SECONDS = 300.0
+Steps = list[tuple[Step, Module]]
 
 
 class Work(Content):
     """A session's content and what its gates say of it, read-only."""
+
+    # The texts that a person is shown of the stages between source and lowered, and what they are.
+    shown: Mapping[Stage, str] = {Stage.LIFTED: LIFTED, Stage.TARGET: TARGET}
+    words: Mapping[Stage, str] = {Stage.LIFTED: "CuIR", Stage.TARGET: "CuIR"}
+    no_gpu = (
+        "not run on a GPU yet: `cubridge verify SESSION`, or v in the app, runs or packs the job"
+    )
 
     def read_recipe(self, path: Path, options: Mapping[str, Any]) -> Recipe:
         """Trace a spec in the child, and check it at the kernel's own head sizes."""
@@ -62,6 +74,22 @@ class Work(Content):
             progress=self.bench.progress,
         )
         return recipe_from_json(answer["recipe"])
+
+    def gutter(self) -> Mapping[int, str]:
+        """What stands at lines of the source, in a letter or two, where probing found it."""
+        return {}
+
+    def lifted_artifacts(self) -> list[Artifact]:
+        """The lifted stage, made from the source."""
+        return [Artifact.of(Stage.LIFTED, LIFTED, print_module(self.lifted.module))]
+
+    def target_artifacts(self, *latest: Decision) -> list[Artifact]:
+        """The target that all standing decisions give, with `latest` on top of them."""
+        return [Artifact.of(Stage.TARGET, TARGET, print_module(self.compose(*latest)))]
+
+    def lowered_artifacts(self, lowering: Lowering) -> list[Artifact]:
+        """The lowered stage that a lowering is."""
+        return [Artifact.of(Stage.LOWERED, LOWERED, lowering.source)]
 
     def weigh_lifted(self, lifted: Lifted | None = None) -> Verdict:
         """G1: the lifted program computes the kernel's declared reference, soundly.
@@ -233,8 +261,20 @@ class Work(Content):
         stage = Stage.LOWERED if gate is Gate.G4 else gate.stage
         seconds = round(time.monotonic() - begin, 3)
         # What rests on given meanings says so until a GPU has run the bytes themselves.
-        rests_on = () if gate is Gate.G4 else assumed(self.bare.module, self.lifted.module)
+        rests_on = () if gate is Gate.G4 else self.assumed_ops()
         return Verdict(gate, kind, reason, seconds, self.subject(stage, **more), details, rests_on)
+
+    def own_files(self, level: Level) -> dict[str, bytes] | None:
+        """The files of an accepted kernel of others; None for one that a package is made of."""
+        return None
+
+    def rules_text(self, recipe: Recipe) -> str:
+        """The whole text that the rules propose for a recipe."""
+        return print_module(applied_rules(self.lifted.module, recipe)[0])
+
+    def assumed_ops(self) -> tuple[str, ...]:
+        """Ops whose meaning was given and not proven."""
+        return assumed(self.bare.module, self.lifted.module)
 
     def subject(self, stage: Stage, **more: str) -> tuple[tuple[str, str], ...]:
         """The hashes that a verdict about `stage` belongs to."""
@@ -309,3 +349,13 @@ class Work(Content):
             progress=lambda text: self.bench.progress(f"{what}: {text}"),
         )
         return Found.from_json(answer)
+
+
+def applied_rules(base: Module, recipe: Recipe) -> tuple[Module, Steps, Binding]:
+    """What the rules make of a kernel, the way there, and how its arguments are filled.
+
+    Raises `TransferError` where no rule carries the recipe.
+    """
+    planned = plan(base, recipe)
+    steps = list(apply(base, planned.steps))
+    return released(base, legal(steps[-1][1] if steps else base)), steps, planned.binding

@@ -34,9 +34,11 @@ from engine.lift.files.meanings import (
     with_meanings,
 )
 from engine.lower.spelling.legal import legal
-from engine.service.session.adaptation import RULES, Adaptation, Steps, applied_rules, pretty_json
+from engine.service.executed.opened import adaptation_of
+from engine.service.session.adaptation import RULES, Adaptation, pretty_json
 from engine.service.session.content import BINDING, LIFTED, MEANINGS, RECIPE, SOURCE, TARGET
 from engine.service.session.disk_inputs import check_spec, inputs_of, kernel_at, kernel_place
+from engine.service.session.stage_work import Steps, applied_rules
 from engine.service.session.workbench import find_kernel
 from engine.spec.recipes.recipe_json import recipe_to_json
 from engine.transfer.binding import Binding
@@ -246,7 +248,7 @@ def record_rebase(work: Adaptation, made: Rebase) -> Adaptation:
         bodies += [HunkDecided(decision) for decision in told]
         bodies += [ArtifactSet(a.stage, a.name, a.sha256) for a in last]
     work.writer.append(bodies, [*blobs, *(a.data for a in (*artifacts, *last))], actor=work.actor)
-    return Adaptation(work.bench, work.writer, work.actor)
+    return adaptation_of(work.bench, work.writer, work.actor)
 
 
 def _with_names(binding: Binding, called: Mapping[str, str]) -> Binding:

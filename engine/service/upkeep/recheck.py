@@ -14,15 +14,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.child.client import Child
-from engine.cuir.printer import print_module
 from engine.errors import CuBridgeError
 from engine.files import read_spec
-from engine.service.session.adaptation import applied_rules, pretty_json
+from engine.service.executed.opened import work_of
+from engine.service.session.adaptation import pretty_json
+from engine.service.session.content import RECIPE
 from engine.service.session.disk_inputs import MODULES, modules_hash
 from engine.service.session.stage_work import Work
 from engine.service.session.workbench import Bench
 from engine.spec.recipes.recipe_json import recipe_from_json
-from engine.types import Gate, Origin, Stage, VerdictKind, sha256_of
+from engine.types import Artifact, Gate, Origin, Stage, VerdictKind, sha256_of
 from engine.types.trust import taken_on_trust
 from sessions.session import Session
 from sessions.store import Store
@@ -67,15 +68,15 @@ def _checks(session: Session, progress: Callable[[str], None]) -> Iterator[Check
     state = session.state
     with tempfile.TemporaryDirectory() as folder, Child() as child:
         bench = Bench(Store.open(Path(folder) / "store.git"), child, progress=progress)
-        work = Work(bench, session)
+        work = work_of(bench, session)
         yield Check("source", state.hashes["kernel"], work.package.hashes["package"])
         yield Check("spec", state.hashes["spec"], sha256_of(read_spec(work.spec)))
         if MODULES in state.hashes:
             yield Check("the spec's modules", state.hashes[MODULES], modules_hash(work.spec))
         if not state.stage(Stage.LIFTED).artifacts:
             return
-        lifted = work.lifted.module
-        yield _artifact(session, Stage.LIFTED, "lifted.cuir", print_module(lifted))
+        for made in work.lifted_artifacts():
+            yield _artifact(session, made)
         if (given := state.verdict(Gate.G1)) is not None and given.kind is not VerdictKind.NOT_RUN:
             progress("G1 again")
             yield Check("G1", given.kind.value, work.weigh_lifted().kind.value)
@@ -87,15 +88,14 @@ def _checks(session: Session, progress: Callable[[str], None]) -> Iterator[Check
             asked = {"path": str(work.spec), "options": dict(work.options.spec)}
             answer = child.call("recipe", asked)
             text = pretty_json(answer["recipe"])
-            yield _artifact(session, Stage.TARGET, "recipe.json", text)
+            yield _artifact(session, Artifact.of(Stage.TARGET, RECIPE, text))
             recipe = recipe_from_json(answer["recipe"])
         for proposal in state.proposals:
             if proposal.origin is Origin.RULES and recipe is not None:
-                module = applied_rules(lifted, recipe)[0]
-                was = sha256_of(work.proposed_text(proposal))
-                yield Check(f"proposal {proposal.id}", was, sha256_of(print_module(module)))
-        target = work.compose()
-        yield _artifact(session, Stage.TARGET, "target.cuir", print_module(target))
+                was, now = work.proposed_text(proposal), work.rules_text(recipe)
+                yield Check(f"proposal {proposal.id}", sha256_of(was), sha256_of(now))
+        for made in work.target_artifacts():
+            yield _artifact(session, made)
         if (given := state.verdict(Gate.G2)) is not None and given.kind is not VerdictKind.NOT_RUN:
             progress("G2 again")
             yield Check("G2", given.kind.value, work.weigh_target().kind.value)
@@ -103,11 +103,12 @@ def _checks(session: Session, progress: Callable[[str], None]) -> Iterator[Check
             return
         progress("lowering again")
         try:
-            lowered = work.make_lowering().source
+            lowered = work.lowered_artifacts(work.make_lowering())
         except CuBridgeError as error:
             yield Check("lowered", state.hashes["lowered"], f"error: {error.message}")
             return
-        yield _artifact(session, Stage.LOWERED, "kernel.cu", lowered)
+        for made in lowered:
+            yield _artifact(session, made)
         yield from _lowered_gates(work, progress)
 
 
@@ -135,6 +136,6 @@ def _lowered_gates(work: Work, progress: Callable[[str], None]) -> Iterator[Chec
 JUDGED = (VerdictKind.PASS, VerdictKind.FAIL)
 
 
-def _artifact(session: Session, stage: Stage, name: str, content: str | bytes) -> Check:
-    was = session.state.stage(stage).artifacts.get(name, "absent")
-    return Check(f"{stage.value}/{name}", was, sha256_of(content))
+def _artifact(session: Session, made: Artifact) -> Check:
+    was = session.state.stage(made.stage).artifacts.get(made.name, "absent")
+    return Check(f"{made.stage.value}/{made.name}", was, made.sha256)

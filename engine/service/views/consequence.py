@@ -10,11 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from engine.cost.card import Card, card_of_arch
-from engine.cost.events import Timeline
 from engine.cost.model import Prediction, predict
 from engine.cost.plan import constants
 from engine.cost.report import bound_words
-from engine.cost.timeline import timeline
+from engine.cost.timeline.block import timeline
+from engine.cost.timeline.events import Timeline
 from engine.cuir.arch import arch_name
 from engine.cuir.nodes import Module
 from engine.errors import InputError

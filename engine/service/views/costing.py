@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from engine.child.environment import child_command, child_environment
-from engine.cost.events import Timeline
+from engine.cost.timeline.events import Timeline
 from engine.service.views.hunk_words import Explained, closure
 from engine.spec.recipes.recipe import Recipe
 from engine.spec.recipes.recipe_json import recipe_from_json, recipe_to_json

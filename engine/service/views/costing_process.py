@@ -12,7 +12,7 @@ from dataclasses import asdict
 from typing import Any, TextIO, TypeVar
 
 from engine.child.wire import failure_of
-from engine.cost.events import Timeline
+from engine.cost.timeline.events import Timeline
 from engine.cuir.nodes import Module
 from engine.cuir.parser import parse_module
 from engine.lower.spelling.legal import legal

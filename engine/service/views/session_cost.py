@@ -12,8 +12,8 @@ from engine.cost.plan import constants
 from engine.cuir.nodes import Module
 from engine.cuir.parser import parse_module
 from engine.files import read_text
+from engine.service.executed.opened import work_of
 from engine.service.session.content import TARGET
-from engine.service.session.stage_work import Work
 from engine.service.session.workbench import Bench, lift_any
 from engine.spec.recipes.recipe import Recipe
 from engine.types import Gate, Stage
@@ -35,7 +35,7 @@ def module_of_kernel(name: str, arch: str | None, specialisation: Mapping[str, s
 def module_of_session(bench: Bench, session: str) -> tuple[Module, SessionState, Recipe | None]:
     """A session's target, or its lifted module where there is no target yet; the session, and what
     its spec asks for, where that was read."""
-    work = Work(bench, bench.store.load(session))
+    work = work_of(bench, bench.store.load(session))
     if TARGET in work.state.stage(Stage.TARGET).artifacts:
         return work.target, work.state, work.recipe
     return work.lifted.module, work.state, work.recipe

@@ -56,7 +56,7 @@ def product_of(expr: Expr, j: str, floats: frozenset[str]) -> Product | None:
     if {mentions(e, j) for e in reads} != {False, True}:
         return None
     if not any(Name(j) in e.index for e in reads):
-        return None  # an embedding of the key's position (`engine.spec.relative`)
+        return None  # an embedding of the key's position (`engine.spec.attention.relative`)
     sides = list(_sides(body, j, floats))
     scalars = tuple(f for f, _ in sides if _is_scalar(f, var))
     q, k = (

@@ -15,7 +15,14 @@ from engine.cuir.nodes import (
     Select,
     walk_expr,
 )  # fmt: skip
-from engine.scalar_algebra.rewrite import TRUE, contains, map_children, rename
+from engine.scalar_algebra.rewrite import (
+    TRUE,
+    contains,
+    load_names,
+    map_children,
+    rename,
+    substitute,
+)
 from engine.spec.attention.columns import without_columns
 from engine.spec.attention.parts import joined
 from engine.spec.attention.prologue import (
@@ -63,8 +70,6 @@ class Reading:
     after: Expr  # the output over o: b, h, i and d are its indices
     kv_head: Expr
     output: tuple[str, ...]  # the role of each output dimension: b, h, i, d
-    raw_score: Expr
-    raw_weight: Expr  # with masks and all, for the lines of clauses
     scores: int  # how many keys the sum runs over
     made_q: Expr | None  # what an element of q becomes before the product, over b, h, i and dd
     made_k: Expr | None  # and of k, over b, j, dd and its own head h
@@ -100,7 +105,8 @@ def _read_output(
     floats: frozenset[str],
     sizes: frozenset[int],
 ) -> Reading:
-    parts = cancelled(factors(without_columns(without_guards(expr), sizes)))
+    plain = with_own_rows(without_guards(expr), outputs, floats)
+    parts = cancelled(factors(without_columns(plain, sizes)))
     found = [f for f in parts if not f.inverse and _value_load(f.base, outputs, floats)]
     if len(found) != 1:
         merged = _merged_output(expr, outputs)
@@ -124,7 +130,7 @@ def _read_output(
     weights, outer, normalised = found_weights.own, found_weights.outer, found_weights.normalised
     raw = product([*inner])
     for f in outer:
-        if has_reduction(f.base):
+        if has_reduction(f.base) and not all(map(is_of_own_row, walk_expr(f.base))):
             raise NotAttention(
                 "rows are normalised by something else than the sum of their weights, or the "
                 "output is scaled by a row's own values", LLM, f.base,
@@ -171,24 +177,58 @@ def _read_output(
         keep, weight, score, took = elementwise(raw_score, product(scaled))
         kept_outer = unscaled if took else outer + free
     keep = _all([*masks, keep])
-    after = rename(product([Factor(Name("o")), *kept_outer]), {**place, d: Name("d")})
+    after = tidied(rename(product([Factor(Name("o")), *kept_outer]), {**place, d: Name("d")}))
     sink = None if found_weights.sink is None else rename(found_weights.sink, place)
     score = tidied(score)
     assert isinstance(q.base, Name) and isinstance(k.base, Name)
     names = q.base.id, k.base.id
     for value, name in ((score, "score"), (keep, "mask"), (after, "output")):
         sums = (e for e in walk_expr(value) if build.is_reduction(e))
+        if name == "output":
+            sums = (e for e in sums if not is_of_own_row(e))
         bad = next((e for e in sums if name != "score" or relative_of(e, *names) is None), None)
         if bad is not None:
             raise NotAttention(f"the {name} reduces over a whole row or head", LLM, bad)
     order = tuple(p.id if isinstance(p := place.get(o), Name) else "d" for o in outputs)
     return Reading(
         q, k, v, score, keep, tuple(map(placed, found_weights.late)), weight, sink, after,
-        rename(kv_head, place), order, raw_score, placed(raw), build.integer(summed.args[1]),
+        rename(kv_head, place), order, build.integer(summed.args[1]),
         None if q_side.made is None else rename(q_side.made, place),
         None if k_side.made is None else by_key_head(rename(k_side.made, place), kv_head),
         (found_products[0].q, found_products[0].k), build.integer(found_products[0].extent),
     )  # fmt: skip
+
+
+def with_own_rows(expr: Expr, outputs: tuple[str, ...], floats: frozenset[str]) -> Expr:
+    """`expr` where sums over the columns of the output itself, as a norm of it has them, read its
+    element at column c as `o[c]`."""
+    found = ((e, _value_load(e, outputs, floats)) for e in walk_expr(expr))
+    value, load = next(((e, load) for e, load in found if load is not None), (None, None))
+    if value is None or load is None:
+        return expr
+
+    def visit(e: Expr) -> Expr:
+        match e:
+            case _ if e == value:
+                return e
+            case Call(fn, (Lambda((column,), body), extent)) if build.is_reduction(e):
+                own = substitute(body, {rename(value, {load[1]: Name(column)}): own_row(column)})
+                return Call(fn, (Lambda((column,), own if own != body else visit(body)), extent))
+        return map_children(e, visit)
+
+    return visit(expr)
+
+
+def own_row(column: str) -> Expr:
+    """The output's element at a column, before what happens to it."""
+    return Index(Name("o"), (Name(column),))
+
+
+def is_of_own_row(e: Expr) -> bool:
+    """Whether a sum is over columns of the output alone; true for what is no sum."""
+    if not build.is_reduction(e):
+        return True
+    return any(n == Name("o") for n in walk_expr(e)) and load_names(e) == {"o"}
 
 
 def _all(parts: list[Expr]) -> Expr:
@@ -199,14 +239,27 @@ def _all(parts: list[Expr]) -> Expr:
 
 
 def _no_matmul(expr: Expr, floats: frozenset[str]) -> NotAttention:
-    read = sorted(
-        {e.base.id for e in walk_expr(expr) if isinstance(e, Index) and isinstance(e.base, Name)}
-    )
+    loads = {
+        e: e.base.id for e in walk_expr(expr) if isinstance(e, Index) and isinstance(e.base, Name)
+    }
+    merged = [e for e, name in loads.items() if name in floats and _of_two(e.index[-1])]
+    if merged:
+        names = ", ".join(sorted({loads[e] for e in merged}))
+        return NotAttention(
+            f"heads and columns of {names} come as one dimension (as a projection gives them)",
+            'take them apart before the attention, and declare them so: "B N H D"', merged[0],
+        )  # fmt: skip
+    read = sorted(set(loads.values()))
     return NotAttention(
         "the output is not a product of weights and v, with weights made of q times k"
         + (f" (it reads {', '.join(read)})" if read else " (it reads no input)"),
         "compute O = weights(q @ k^T) @ v; the roles are found from the two matmuls",
     )
+
+
+def _of_two(place: Expr) -> bool:
+    """Whether a place that is loaded is made of two of the output's."""
+    return len({e.id for e in walk_expr(place) if isinstance(e, Name) and e.id[:2] == "%o"}) > 1
 
 
 def _merged_output(expr: Expr, outputs: tuple[str, ...]) -> Expr | None:

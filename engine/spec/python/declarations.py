@@ -6,14 +6,13 @@ recipe made here says nothing about score, mask and normaliser, and must not be 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from engine.cuir.nodes import Compare, Expr, Name, Num
 from engine.errors import SpecError
 from engine.spec.python.dimension_sizes import slots
 from engine.spec.python.reserved_names import check_dims
-from engine.spec.python.spec_file import SpecSource, TensorParameter
+from engine.spec.python.spec_file import SpecSource, roles_by_place
 from engine.spec.recipes.recipe import Clause, Input, Recipe, Role
 
 _FLEX = (
@@ -21,7 +20,6 @@ _FLEX = (
     Input("k", "k", "T", ("B", "Hkv", "Nk", "D")),
     Input("v", "v", "T", ("B", "Hkv", "Nk", "D")),
 )
-_NAMES = {"q": "q", "query": "q", "k": "k", "key": "k", "v": "v", "value": "v"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +39,6 @@ class Declared:
             self.output_dims, "spec-defined", constraints=self.constraints,
             clauses=(Clause("unread", why),),
         )  # fmt: skip
-
-
-def roles_by_place(tensors: Sequence[TensorParameter]) -> dict[str, str]:
-    """Which tensors are q, k and v by their names, else by their order."""
-    named = {t.name: _NAMES[t.name.lower()] for t in tensors if t.name.lower() in _NAMES}
-    if sorted(named.values()) != ["k", "q", "v"]:
-        named = dict(zip([t.name for t in tensors], "qkv", strict=False))
-    return named
 
 
 def declared(source: SpecSource) -> Declared:

@@ -12,10 +12,9 @@ from typing import Any
 import torch
 
 from engine.errors import SpecError, Where
-from engine.spec.python.declarations import roles_by_place
 from engine.spec.python.flex_attention import Mod, ModsRunner, written_out
 from engine.spec.python.load import explained, load_function
-from engine.spec.python.spec_file import SpecSource, TensorParameter
+from engine.spec.python.spec_file import SpecSource, TensorParameter, roles_by_place
 
 FLEX_INPUTS = (
     TensorParameter("q", "T", ("B", "Hq", "Nq", "D"), 0),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -28,6 +28,7 @@ _DTYPES = {
 Scalar = int | float | bool | str | None
 _RANGE = re.compile(r"[^#]*#\s*([^.#]+?)\s*\.\.\s*([^.#]+?)\s*")
 EXAMPLE = 'q: Float[Tensor, "B Hq Nq D"]'
+_ROLES = {"q": "q", "query": "q", "k": "k", "key": "k", "v": "v", "value": "v"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,17 @@ class TensorParameter:
     def keyword(self) -> str:
         """The name of the function's parameter."""
         return self.parameter or self.name
+
+
+_NAMES = {"q": "q", "query": "q", "k": "k", "key": "k", "v": "v", "value": "v"}
+
+
+def roles_by_place(tensors: Sequence[TensorParameter]) -> dict[str, str]:
+    """Which tensors are q, k and v by their names, else by their order."""
+    named = {t.name: _NAMES[t.name.lower()] for t in tensors if t.name.lower() in _NAMES}
+    if sorted(named.values()) != ["k", "q", "v"]:
+        named = dict(zip([t.name for t in tensors], "qkv", strict=False))
+    return named
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +89,14 @@ class SpecSource:
 
     def error(self, message: str, line: int | None = None, fix: str | None = None) -> SpecError:
         return SpecError(message, where=Where(str(self.path), line), fix=fix)
+
+
+def roles_by_place(tensors: Sequence[TensorParameter]) -> dict[str, str]:
+    """Which tensors are q, k and v by their names, else by their order."""
+    named = {t.name: _ROLES[t.name.lower()] for t in tensors if t.name.lower() in _ROLES}
+    if sorted(named.values()) != ["k", "q", "v"]:
+        named = dict(zip([t.name for t in tensors], "qkv", strict=False))
+    return named
 
 
 def read_source(path: Path, options: Mapping[str, object]) -> SpecSource:

@@ -21,11 +21,10 @@ from engine.spec.attention.refusals import Reason, reason_of, unread_op
 from engine.spec.attention.roles import Reading, read_output
 from engine.spec.attention.weights import NotAttention
 from engine.spec.expressions.fit import Mismatch, NoForm, unify
-from engine.spec.python.declarations import roles_by_place
 from engine.spec.python.dimension_sizes import TRACE_SIZES, Domain, dimension_values, slots
 from engine.spec.python.program import Program, broadcast_mods, varied_name
 from engine.spec.python.size_values import SizesByName, symbolic_math
-from engine.spec.python.spec_file import TensorParameter
+from engine.spec.python.spec_file import TensorParameter, roles_by_place
 from engine.spec.reference.oracle import vmapped_mods
 from engine.spec.tracing.folding import Tables
 from engine.spec.tracing.symbolic import size_name

@@ -45,7 +45,7 @@ class Input:
     derive: str | None = None
     # The least and the greatest value of an integer, where the spec declares them: sizes may occur.
     between: tuple[str, str] | None = None
-    # Of a table that the launch fills before the attention (`engine.transfer.rules.relative`): what
+    # Of a table that the launch fills before the attention (rules.launches.position_tables): what
     # an element is, over b, h, its row and its place. No spec has one.
     made: Expr | None = None
 

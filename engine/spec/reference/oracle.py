@@ -169,7 +169,7 @@ def expected(recipe: Recipe, inputs: Mapping[str, torch.Tensor], rounded: bool =
         lse = lse / math.log(2.0)
     o = _kept_sum(weights, keep, v)
     if recipe.changes_output:
-        value = evaluate(recipe.output, {**of_row(env), "o": o, "d": torch.arange(o.size(-1))})
+        value = evaluated(recipe.output, {**of_row(env), "o": o, "d": torch.arange(o.size(-1))})
         o = _broadcast(value, tuple(o.shape)).to(torch.float64)
     return Expected(o.masked_fill(~keep.any(-1, keepdim=True), 0.0), lse, keep, weights)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from engine.cuir.nodes import Call, Expr, Lambda, Name
+from engine.cuir.nodes import Call, Expr, Index, Lambda, Name
 from engine.cuir.scalar import evaluate
 from engine.scalar_algebra.rewrite import map_children
 
@@ -39,6 +39,16 @@ def rows_made(expr: Expr, env: Mapping[str, Any]) -> torch.Tensor:
     return torch.as_tensor(evaluate(made, known)).to(torch.float64)
 
 
+def _own_column(expr: Expr, known: dict[str, Any]) -> Expr:
+    """`expr` with the output's element at a column as a name, which `known` then has."""
+    match expr:
+        case Index(Name("o"), (place,)):
+            column = int(evaluate(place, known))
+            known[f"%o{column}"] = known["o"][..., column : column + 1]
+            return Name(f"%o{column}")
+    return map_children(expr, lambda e: _own_column(e, known))
+
+
 def evaluated(expr: Expr, known: Mapping[str, Any]) -> Any:
     """The values of `expr` in float64, its sums column by column: `known` has what they read."""
     env = dict(known)
@@ -51,7 +61,8 @@ def evaluated(expr: Expr, known: Mapping[str, Any]) -> Any:
             case Call("sum_over", (Lambda((column,), body), extent)):
                 total: Any = 0.0
                 for n in range(int(evaluate(extent, env))):
-                    term = torch.as_tensor(evaluate(body, env | {column: n}))
+                    here = env | {column: n}
+                    term = torch.as_tensor(evaluate(_own_column(body, here), here))
                     total = total + term.to(torch.float64)
                 name = f"%sum{len(sums)}"
                 env[name] = total

@@ -15,6 +15,7 @@ from engine.spec.python.program import Program
 from engine.spec.readings.derived_inputs import derived_values
 from engine.spec.readings.size_readings import random_inputs
 from engine.spec.recipes.recipe import Recipe
+from engine.spec.reference.low_precision import run_as_it_is
 from engine.spec.reference.oracle import expected, output_as_bhnd, vmapped_mods, widened
 from engine.spec.tracing.trace import Lines
 from engine.spec.validation.counter_bounds import Counting
@@ -64,7 +65,7 @@ def check_types(program: Program, recipe: Recipe, domain: Domain) -> None:
     for dtype in _TYPES:
         inputs = {n: t.to(dtype) if n in low else _single(t) for n, t in exact.items()}
         try:
-            theirs = output_as_bhnd(recipe, _as_it_is(program, inputs))
+            theirs = output_as_bhnd(recipe, run_as_it_is(program, inputs))
         except SpecError:
             continue
         wide = {n: widened(t) for n, t in inputs.items()}
@@ -109,16 +110,6 @@ def _output(program: Program, recipe: Recipe, inputs: Mapping[str, torch.Tensor]
     return ours.o.masked_fill(ours.empty[..., None], torch.nan)
 
 
-def _as_it_is(program: Program, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float32)
-    try:
-        with OnCpu():
-            return program.run({n: t.clone() for n, t in inputs.items()}, vmapped_mods)
-    finally:
-        torch.set_default_dtype(before)
-
-
 def counted_in_low_types(program: Program, domain: Domain) -> tuple[int, ...]:
     """The lines whose positions bfloat16 rounds where there are more than it tells apart."""
     found: set[int] = set()
@@ -129,7 +120,7 @@ def counted_in_low_types(program: Program, domain: Domain) -> tuple[int, ...]:
         given = {n: t.bfloat16() if n in low else _single(t) for n, t in inputs.items()}
         try:
             with seen:
-                _as_it_is(program, given)
+                run_as_it_is(program, given)
         except SpecError:
             return ()  # not the spec's sizes, or no type of a CPU's
         found = seen.rounded

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from engine.cuir.nodes import Module
 from engine.spec.recipes.recipe import Recipe
 from engine.transfer.match import find_attention
-from engine.transfer.rules import relative
 from engine.transfer.rules.base.dimension_orders import with_rows_last
 from engine.transfer.rules.base.list_layout import lists_of
 from engine.transfer.rules.base.prepared_operands import prepared_of
@@ -21,24 +20,23 @@ from engine.transfer.rules.elements import arithmetic, exponent, next_tile, scor
 from engine.transfer.rules.elements import branchless as branches
 from engine.transfer.rules.elements import dense_tiles as dense
 from engine.transfer.rules.elements import diagonal_offset as offset
-from engine.transfer.rules.launches import grid, pass_inputs, prepare, ticket
+from engine.transfer.rules.launches import grid, pass_inputs, position_tables, prepare, ticket
 from engine.transfer.rules.launches import head_map as heads
 from engine.transfer.rules.launches.argument_binding import binding_of
 from engine.transfer.rules.launches.free_names import with_free_names
 from engine.transfer.rules.launches.head_map import check_heads
+from engine.transfer.rules.launches.position_tables import with_tables
 from engine.transfer.rules.masks import empty_rows, mask
 from engine.transfer.rules.masks import masked_values as under_mask
 from engine.transfer.rules.outputs import lse, normaliser, output, sink
-from engine.transfer.rules.relative import with_tables
 from engine.transfer.rules.tile_lists import list_bits, list_kernels
 
 RULES = ordered((
-    pass_inputs.RULE, prepare.RULE, relative.RULE, score.SCORE, score.SCALE, score.CAP,
+    pass_inputs.RULE, prepare.RULE, position_tables.RULE, score.SCORE, score.SCALE, score.CAP,
     exponent.RULE, mask.KEEP, mask.VISIT, mask.FIND, mask.LISTED, list_kernels.LAUNCH,
-    grid.LONGEST, grid.SPREAD,
-    empty_rows.RULE, normaliser.RULE, sink.RULE, lse.RULE, output.RULE, offset.RULE, stage.RULE,
-    dense.NARROW, dense.SMALLER, next_tile.RULE, arithmetic.RULE, branches.RULE, list_bits.RULE,
-    ticket.RULE, under_mask.RULE, heads.RULE,
+    grid.LONGEST, grid.SPREAD, empty_rows.RULE, normaliser.RULE, sink.RULE, lse.RULE,
+    output.RULE, offset.RULE, stage.RULE, dense.NARROW, dense.SMALLER, next_tile.RULE,
+    arithmetic.RULE, branches.RULE, list_bits.RULE, ticket.RULE, under_mask.RULE, heads.RULE,
 ))  # fmt: skip
 """In the order that their `after`s give; that of this list says nothing."""
 

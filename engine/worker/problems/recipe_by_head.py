@@ -11,7 +11,7 @@ from torch import Tensor
 from engine.cuir.scalar import evaluate
 from engine.spec.recipes.recipe import Recipe
 from engine.spec.reference.oracle import of_row, weighed, widened
-from engine.spec.reference.sums import rows_made
+from engine.spec.reference.sums import evaluated, rows_made
 from engine.worker.problems.specrun import SpecRun
 
 BAND = 1 << 25  # pairs at a time
@@ -66,6 +66,6 @@ def _band(recipe: Recipe, env: dict[str, Any], v: Tensor) -> tuple[Tensor, Tenso
     o, size = weights @ v, weights.abs() @ v.abs()
     if recipe.changes_output:
         names = {**of_row(env), "d": torch.arange(v.shape[1])[None, :]}
-        o, size = (torch.as_tensor(evaluate(recipe.output, {**names, "o": t})) for t in (o, size))
+        o, size = (torch.as_tensor(evaluated(recipe.output, {**names, "o": t})) for t in (o, size))
         o, size = torch.where(live[:, None], o, 0.0), size.abs()
     return o, size, live

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from cubridge_tui.app import CuBridgeApp
-from cubridge_tui.model.cost_bars import cost_chart
 from cubridge_tui.model.costs import Costs
+from cubridge_tui.screens.adaptation.cost_bars import cost_chart
+from cubridge_tui.screens.adaptation.cost_screen import CostScreen
 from cubridge_tui.screens.adaptation.screen import AdaptationScreen
-from cubridge_tui.screens.cost import CostScreen
-from engine.cost.events import Event, Timeline
+from engine.cost.timeline.events import Event, Timeline
 from engine.service.views.costing import Cost, Where
 from tests.cubridge_tui.conftest import screen_text, settled
 from tests.cubridge_tui.made import gpu_details, placed

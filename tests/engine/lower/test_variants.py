@@ -42,6 +42,7 @@ SHORT = {
     "window": recipe("x * rsqrt(D)", "j <= i + Nk - Nq + 64 and j >= i + Nk - Nq - 64"),
     "causal": recipe("x * rsqrt(D)", CAUSAL),
     "prefix": recipe("x * rsqrt(D)", f"j < 77 or {CAUSAL}"),
+    "columns_window": recipe("x * rsqrt(D)", "j <= i + D + 6"),
 }
 OTHER = {
     "bias": recipe("x * rsqrt(D) + bias[0, h, i, j]", "True", (BIAS,)),

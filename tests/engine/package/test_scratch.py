@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 
+from engine.cuir.parser import parse_expr
 from engine.package.runtime._args import Filler
 from engine.package.runtime._plan import Workspaces
 from engine.package.runtime._recipe import Recipe as RuntimeRecipe
+from engine.spec.decks.deck_inputs import extent
 from engine.spec.recipes.recipe import Input, Recipe
 from engine.spec.recipes.recipe_json import recipe_to_json
 from engine.spec.reference.oracle import expected
@@ -52,6 +56,22 @@ def test_the_log_sum_exp_of_what_was_made() -> None:
     )
     sizes = {"B": 2, "Hq": 4, "Hkv": 2, "Nq": 5, "Nk": 7, "D": 8, "Dv": 8}
     values = {i.name: torch.randn([sizes[d] for d in i.dims]) for i in wanted.inputs}
+    rows = rows_of(wanted, values, sizes)
+    assert rows is not None and rows[1] is not None
+    torch.testing.assert_close(rows[1], expected(wanted, values).lse)
+
+
+def test_the_log_sum_exp_of_parts_and_of_a_table() -> None:
+    wanted = recipe(
+        "x * 0.125 + sum_over(lambda c: q[b, h, i, c] * far[min(max(i - j, 0), 2), c], 5)",
+        extra=(Input("far", "extra", "T", ("3", "5")), Input("p", "extra", "T", ("B", "Nq", "3"))),
+        q="q[b, h, i, dd] if dd < 5 else p[b, i, dd - 5]",
+    )
+    first = replace(wanted.inputs[0], dims=("B", "Hq", "Nq", "5"))
+    number = parse_expr("D == 8")
+    wanted = replace(wanted, inputs=(first, *wanted.inputs[1:]), constraints=(number,))
+    sizes = {"B": 2, "Hq": 4, "Hkv": 2, "Nq": 5, "Nk": 7, "D": 8, "Dv": 8}
+    values = {i.name: torch.randn([extent(d, sizes) for d in i.dims]) for i in wanted.inputs}
     rows = rows_of(wanted, values, sizes)
     assert rows is not None and rows[1] is not None
     torch.testing.assert_close(rows[1], expected(wanted, values).lse)

@@ -187,9 +187,10 @@ class Drawing:
             )
         body.append(
             self.one(
-                "return s.softmax(-1) @ v", "return s.softmax(-1) @ v", "return F.softmax(s, -1) @ v",
-                "e = torch.exp(s - s.amax(-1, keepdim=True))\n    return e / e.sum(-1, keepdim=True) @ v",
-                f"return torch.sigmoid(s) @ v / {self.size()}",
+                "return s.softmax(-1).to(v.dtype) @ v", "return F.softmax(s, -1).to(v.dtype) @ v",
+                "return s.softmax(-1) @ v",
+                "e = torch.exp(s - s.amax(-1, keepdim=True))\n    return (e / e.sum(-1, keepdim=True)).to(v.dtype) @ v",
+                f"return torch.sigmoid(s).to(v.dtype) @ v / {self.size()}",
             )
         )  # fmt: skip
         q, kv = '"B Hq Nq D"', '"B Hq Nk D"'

@@ -67,6 +67,7 @@ ASKS = {
     "qk_norm_causal": (SCALED, BOTTOM_RIGHT, None, "nan"),
     "rope_causal": (SCALED, "j <= i", None, "never"),
     "qk_norm_rope_causal": (SCALED, "j <= i", None, "never"),
+    "output_norm_causal": (SCALED, BOTTOM_RIGHT, None, "nan"),
     "mla_causal": ("x * 0.07216878364870322", "j <= i", None, "never"),
 }  # fmt: skip
 MEAN_SQUARE = "sum_over(lambda c: q[b, h, i, c] * q[b, h, i, c], D) / D"
@@ -95,7 +96,12 @@ def test_what_changes_the_sum_and_the_output(recipes: dict[str, Recipe]) -> None
     sums = {n: print_expr(r.sink) for n, r in recipes.items() if r.sink is not None}
     outputs = {n: print_expr(r.output) for n, r in recipes.items() if r.changes_output}
     assert sums == {"sinks_window": "sinks[h]"}
-    assert outputs == {"gated_causal": "o * sigmoid(gate[b, i, h, d])"}
+    assert outputs == {
+        "gated_causal": "o * sigmoid(gate[b, i, h, d])",
+        "output_norm_causal": (
+            "weight[d] * o * rsqrt(sum_over(lambda c: o[c] * o[c], D) / D + 1e-05)"
+        ),
+    }
 
 
 @pytest.mark.parametrize("name", ASKS)
@@ -112,7 +118,7 @@ def test_asks_for(name: str, recipes: dict[str, Recipe]) -> None:
 @pytest.mark.parametrize("name", ASKS)
 def test_what_happens_before_the_product(name: str, recipes: dict[str, Recipe]) -> None:
     recipe = recipes[name]
-    changed = "norm" in name or "rope" in name or "mla" in name
+    changed = "qk_norm" in name or "rope" in name or "mla" in name
     assert (recipe.q is not None, recipe.k is not None) == (changed, changed)
     if name in BEFORE:
         assert recipe.q is not None and print_expr(recipe.q) == BEFORE[name]

@@ -106,6 +106,14 @@ VARIANTS = {
         sink="0.0",
         output="o * sigmoid(gate[b, i, h])",
     ),
+    "normed_output": recipe(
+        extra=(Input("w", "extra", "f32", ("Hq", "D")),),
+        output="o / max(sqrt(sum_over(lambda c: o[c] * o[c], Dv)), 1e-6) * w[h, d]",
+    ),
+    "relative": recipe(
+        "x * 0.125 + sum_over(lambda c: q[b, h, i, c] * far[min(max(i - j, 0), 8), c], D)",
+        extra=(Input("far", "extra", "T", ("9", "D")),),
+    ),
     "scaled_sigmoid": recipe(
         "x * 0.125",
         extra=(Input("w", "extra", "f32", ("Hq", "D")),),

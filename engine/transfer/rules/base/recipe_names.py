@@ -25,6 +25,8 @@ from engine.transfer.binding import SIZES
 from engine.transfer.match import Attention
 from engine.transfer.rules.base.score_sites import X
 
+COLUMNS = ("D", "Dv")
+
 
 class Words:
     """Translates recipe names to the kernel's: sizes to fields, b and h to its coordinates."""
@@ -35,11 +37,14 @@ class Words:
         self.scale = Attr(Name("args"), found.fields["scale"])
         kernel = module.function(found.kernel)
         self.sizes: dict[str, Expr] = {
-            s: Attr(Name("args"), s) for s in SIZES if s in self.fields and s not in ("D", "Dv")
+            s: Attr(Name("args"), s) for s in SIZES if s in self.fields and s not in COLUMNS
         }
-        for size in ("D", "Dv"):
+        # The schedule's functions have no template parameter for the columns: a mask that reads
+        # their number reads a field.
+        for size in COLUMNS:
             if size in kernel.consts:
-                self.sizes[size] = Name(size)
+                in_mask = size in free_names(recipe.keep)
+                self.sizes[size] = Attr(Name("args"), size) if in_mask else Name(size)
         # A scalar input may be the scale: the caller passes it, so it is as good as a constant.
         self.tensors = tuple(i for i in recipe.extra() if i.dims)
         self.scalars = {i.name for i in recipe.extra() if not i.dims}

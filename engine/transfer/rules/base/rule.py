@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from engine.cuir.nodes import Expr, Module, Name, Num, walk_expr
+from engine.cuir.nodes import Attr, Expr, Module, Name, Num, walk_expr
 from engine.spec.recipes.recipe import Input, Recipe
 from engine.transfer.binding import Binding
 from engine.transfer.logic import factored
@@ -14,7 +14,7 @@ from engine.transfer.match import Attention
 from engine.transfer.rules.base.input_views import scalar_inputs
 from engine.transfer.rules.base.list_layout import Lists
 from engine.transfer.rules.base.prepared_operands import Prepared
-from engine.transfer.rules.base.recipe_names import Words
+from engine.transfer.rules.base.recipe_names import COLUMNS, Words
 
 BYTES = {"T": 2, "f16": 2, "bf16": 2, "f32": 4, "i32": 4}
 
@@ -67,6 +67,11 @@ class Case:
     def keep(self) -> Expr:
         """The keep predicate, its scalar inputs read from the argument struct."""
         return factored(scalar_inputs(self.recipe.keep, self.recipe))
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The numbers of columns that are fields, since the mask reads them."""
+        return tuple(c for c in COLUMNS if self.words.sizes.get(c) == Attr(Name("args"), c))
 
     @cached_property
     def used(self) -> list[Input]:

@@ -57,7 +57,7 @@ def score_map(site: Site, body: Expr) -> Stmt:
     return stmt("s = map(s, lambda x: body)", s=site.score, body=body)
 
 
-def row_map(
+def map_rows(
     target: str, vectors: tuple[Expr, ...], params: tuple[Name, ...], body: Expr, row: Expr
 ) -> Stmt:
     """A row vector made element by element; `row` is the query row that the first stands for."""

@@ -47,6 +47,7 @@ def binding_of(case: Case) -> Binding:
         SizeField(f.name, f.name) for f in module.fields if f.type == "i32" and f.name in SIZES
     ]
     sizes += [SizeField(d, theirs.get(d, d)) for d in new_sizes if d not in ("D", "Dv")]
+    sizes += [SizeField(d, d) for d in case.columns]
     workspace = None if case.lists is None else case.lists.workspace
     dims_of = {i.role: i.dims for i in recipe.inputs}
     scratch = tuple(_scratch(item, dims_of[item.role]) for item in case.prepared)

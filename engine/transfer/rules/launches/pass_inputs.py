@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Sequence, Set
 from dataclasses import replace
 
 from engine.cuir.nodes import Assign, Attr, Call, Expr, Field, Module, Name, Stmt
@@ -61,18 +61,31 @@ def _field_type(item: Input) -> str:
     )
 
 
+def with_columns(module: Module, names: Sequence[str]) -> Module:
+    """A field for each of these numbers of columns."""
+    return replace(module, fields=(*module.fields, *(Field(name, "i32") for name in names)))
+
+
 def _title(case: Case) -> str:
-    names = (case.theirs.get(i.name, i.name) for i in case.used)
+    names = (*case.columns, *(case.theirs.get(i.name, i.name) for i in case.used))
     return "Pass " + ", ".join(names) + " to the kernel"
 
 
 RULE = Rule(
     "inputs",
     _title,
-    "the spec reads extra inputs: each gets a field in the argument struct and a view",
+    lambda case: (
+        "the spec reads extra inputs: each gets a field in the argument struct and a view"
+        if case.used
+        else "the mask reads the number of columns, which the schedule's functions have no "
+        "parameter for: it gets a field in the argument struct"
+    ),
     "input",
-    applies=lambda case: bool(case.used),
+    applies=lambda case: bool(case.used or case.columns),
     edit=lambda module, case: add_inputs(
-        module, case.found, case.used, {i.name for i in case.used if case.reads_inside(i.name)}
+        with_columns(module, case.columns),
+        case.found,
+        case.used,
+        {i.name for i in case.used if case.reads_inside(i.name)},
     ),
 )

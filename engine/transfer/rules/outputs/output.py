@@ -1,7 +1,7 @@
-"""What happens to the normalised output before it is stored: gates and scales.
+"""What happens to the normalised output before it is stored: gates, scales and norms.
 
 What a row's elements share goes into the factor that normalises the row; what each element has
-itself is taken up in the accumulator's layout.
+itself is taken up in the accumulator's layout, and so are sums over a row's columns.
 """
 
 from __future__ import annotations
@@ -12,19 +12,25 @@ from engine.cuir.nodes import (
     Call,
     Do,
     Expr,
+    Index,
+    Lambda,
     Module,
     Name,
+    Num,
     Stmt,
+    Tuple,
     free_names,
     walk_expr,
 )
-from engine.cuir.rewrite import put_before, substitute
+from engine.cuir.rewrite import map_expr, put_before, substitute, substitute_expr
+from engine.cuir.static.facts import statements
 from engine.cuir.static.kernel_names import locals_for
-from engine.cuir.text.quote import expr, stmt
-from engine.transfer.match import block_at
+from engine.cuir.text.quote import block, expr, stmt
+from engine.errors import TransferError
+from engine.transfer.match import Attention, block_at
 from engine.transfer.rules.base.input_views import scalar_inputs
 from engine.transfer.rules.base.rule import Case, Rule
-from engine.transfer.rules.base.score_sites import X, put_block, row_map
+from engine.transfer.rules.base.score_sites import X, map_rows, put_block
 from engine.transfer.rules.elements.arithmetic import cheap
 from engine.transfer.rules.outputs.sink import ending_of
 
@@ -32,6 +38,8 @@ from engine.transfer.rules.outputs.sink import ending_of
 def change_output(module: Module, case: Case) -> Module:
     """The output as the spec has it, before the store."""
     value = case.words.of_kernel(scalar_inputs(case.recipe.output, case.recipe))
+    if any(isinstance(e, Lambda) for e in walk_expr(value)):
+        return _change_rows_by_columns(module, case, value)
     if case.softmax and "d" not in free_names(value):
         return _change_rows(module, case, value)
     return _change_elements(module, case, value)
@@ -47,7 +55,7 @@ def _change_rows(module: Module, case: Case, value: Expr) -> Module:
     fresh = locals_for(module, [module.function(found.kernel)], case.words.names)
     one = Name(fresh("share"))
     body = _of_nothing(substitute(value, {"o": one}), one)
-    change = row_map(
+    change = map_rows(
         inverse.target, (Name(inverse.target),), (one,), body, found.sites[0].rows
     )  # fmt: skip
     at = end.inverse + 1
@@ -67,6 +75,54 @@ def _change_elements(module: Module, case: Case, value: Expr) -> Module:
     return put_before(
         module, found.kernel, lambda one: (change,) if _stores(one, found.accumulator) else ()
     )
+
+
+def _change_rows_by_columns(module: Module, case: Case, value: Expr) -> Module:
+    """A norm of the output's rows: sums over the accumulator's columns, then each element."""
+    found = case.found
+    fresh = locals_for(module, [module.function(found.kernel)], case.words.names)
+    rows = Index(Name("row_of"), (_layout_of(module, found),))
+    new: list[Stmt] = []
+    totals: dict[str, str] = {}  # the names of row vectors, and of their elements
+
+    def summed(e: Expr) -> Expr | None:
+        match e:
+            case Call("sum_over", (Lambda((column,), body), _)):
+                own = substitute_expr(body, Index(Name("o"), (Name(column),)), X)
+                terms, total = Name(fresh("squares")), Name(fresh("total"))
+                new.extend(block(
+                    """
+                    terms = map(o, lambda x: own)
+                    total = zeros(rows)
+                    total = row_sum(terms, total)
+                    total = row_reduce(total)
+                    """,
+                    terms=terms, o=found.accumulator, own=own, total=total, rows=rows,
+                ))  # fmt: skip
+                totals[total.id] = fresh(f"{total.id}_at")
+                return Name(totals[total.id])
+            case Call("max_over"):
+                raise TransferError("a maximum over the output's columns is carried by no rule")
+        return None
+
+    body = _of_nothing(cheap(substitute(map_expr(value, summed), {"o": X})), X)
+    places = ("i", "d") if {"i", "d"} & free_names(body) else ()
+    f = Lambda(("x", *totals.values(), *places), body)
+    at = (("at", Tuple((found.sites[0].rows, Num(0)))),) if places else ()
+    given = (Name(found.accumulator), *map(Name, totals))
+    new.append(Assign(found.accumulator, Call("map", (*given, f), at)))
+    return put_before(
+        module, found.kernel, lambda one: tuple(new) if _stores(one, found.accumulator) else ()
+    )
+
+
+def _layout_of(module: Module, found: Attention) -> Expr:
+    """The layout of the accumulator of the output."""
+    for one in statements(module.function(found.kernel)):
+        match one:
+            case Assign(name, Call("zeros", (layout,))) if name == found.accumulator:
+                return layout
+    raise TransferError(f"{found.kernel} does not begin its accumulator with zeros")
 
 
 def _of_nothing(value: Expr, element: Name) -> Expr:

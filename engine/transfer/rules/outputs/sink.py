@@ -31,7 +31,7 @@ from engine.errors import TransferError
 from engine.transfer.match import block_at
 from engine.transfer.rules.base.input_views import scalar_inputs
 from engine.transfer.rules.base.rule import Case, Rule
-from engine.transfer.rules.base.score_sites import put_block, row_map
+from engine.transfer.rules.base.score_sites import map_rows, put_block
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,10 +137,10 @@ def add_sink(module: Module, case: Case) -> Module:
     stored = (map_stmt_exprs(s, lambda e: substitute(e, {lse.target: whole})) for s in behind)
     edited = (
         *stmts[: end.inverse],
-        row_map(total.id, (Name(end.sum), Name(end.top)), (x, top), added, row),
+        map_rows(total.id, (Name(end.sum), Name(end.top)), (x, top), added, row),
         *between,
         lse,
-        row_map(whole.id, (Name(lse.target),), (x,), joined, row),
+        map_rows(whole.id, (Name(lse.target),), (x,), joined, row),
         *stored,
     )
     return put_block(module, end.block, edited)

@@ -80,9 +80,23 @@ BASES = {
     "one more, not its logarithm": (JOINED, "sum + 1.0"),
     "the maximum left out": ("top + log(sum)", "log(sum)"),
 }  # fmt: skip
+ROOT = "rsqrt(total_at / D + 1e-05)"
+NORMS = {
+    "eps outside the root": (ROOT, "rsqrt(total_at / D) + 1e-05"),
+    "another eps": (ROOT, ROOT.replace("05", "06")),
+    "the sum for the mean": (ROOT, ROOT.replace(" / D", "")),
+    "the root for its inverse": (ROOT, ROOT.replace("rsqrt", "sqrt")),
+    "of sizes, not squares": ("lambda x: x * x)", "lambda x: abs(x))"),
+    "without the weights": ("weight_columns * x", "x"),
+    "one and the weights": ("weight_columns * x", "(1.0 + weight_columns) * x"),
+    "another column's weight": ("weight[0:]", "weight[1:]"),
+    "before the rows are normalised": ("x * r)", "x)"),
+    "its own square alone": (ROOT, "rsqrt(x * x + 1e-05)"),
+}  # fmt: skip
 ALL = [("lse", wrong, *BASES[wrong]) for wrong in BASES]
 ALL += [("sinks_window", wrong, *SINKS[wrong]) for wrong in SINKS]
 ALL += [("gated_causal", wrong, *GATES[wrong]) for wrong in GATES]
+ALL += [("output_norm_causal", wrong, *NORMS[wrong]) for wrong in NORMS]
 
 
 @cache
@@ -108,7 +122,7 @@ def test_a_wrong_version_is_refused(spec: str, wrong: str, old: str, new: str) -
     assert failure is not None, wrong
 
 
-@pytest.mark.parametrize("spec", ["sinks_window", "gated_causal", "lse"])
+@pytest.mark.parametrize("spec", ["sinks_window", "gated_causal", "output_norm_causal", "lse"])
 def test_the_right_version_passes(spec: str) -> None:
     failure, rows = run_deck(BY_RECIPE, right(spec), SMALL, lambda _: None)
     assert failure is None

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from engine.cost.events import Timeline
 from engine.cost.model import Prediction
 from engine.cost.report import bound_words
+from engine.cost.timeline.events import Timeline
 from engine.cuir.changes.ids import assign
 from engine.cuir.nodes import Module
 from engine.cuir.printer import print_module

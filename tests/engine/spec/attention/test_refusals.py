@@ -50,6 +50,22 @@ CASES = {
         "s = q @ k.mT + torch.einsum('bhld,blrd->bhlr', q, far)\nreturn torch.softmax(s, -1) @ v",
         r"more than one product: far with q is added \(as relative position embeddings",
     ),
+    "merged projections": (
+        'made: Float[Tensor, "B N 64"]',
+        "x = made.view(*made.shape[:2], 4, 16).transpose(1, 2)\n"
+        "return torch.softmax(x @ x.mT, -1) @ x",
+        "heads and columns of made come as one dimension",
+    ),
+    "two attentions": (
+        'p: Float[Tensor, "B H N D"], r: Float[Tensor, "B H N D"]',
+        "return (torch.softmax(q @ k.mT, -1) - 0.8 * torch.softmax(p @ r.mT, -1)) @ v",
+        "two attentions are combined",
+    ),
+    "a second set of keys": (
+        'p: Float[Tensor, "B H M D"], r: Float[Tensor, "B H M D"]',
+        "k, v = torch.cat((k, p), 2), torch.cat((v, r), 2)\nreturn torch.softmax(q @ k.mT, -1) @ v",
+        "a second set of keys or queries",
+    ),
     "a gather of keys": (
         'at: Int32[Tensor, "B N"]',
         "k = k[torch.arange(q.shape[0])[:, None], :, at.long()].transpose(1, 2)\n"

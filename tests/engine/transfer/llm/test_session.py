@@ -33,6 +33,7 @@ from engine.service.session.package_export import export_session
 from engine.service.session.session_options import choose_options
 from engine.service.session.workbench import Bench, find_kernel, find_spec
 from engine.service.upkeep.recheck import recheck
+from engine.transfer.llm.editing import best
 from engine.transfer.llm.outcome import Reached
 from engine.transfer.llm.prompt import Comment, Example, render
 from engine.types import Artifact, Decision, DecisionKind, Gate, Level, Origin, Stage, VerdictKind
@@ -285,7 +286,7 @@ def test_a_truncated_answer_gives_no_hunk_and_the_next_run_works(
     )  # fmt: skip
     model = transfer(work, client)
     result = model.run(2, 1)
-    assert result.proposal is None and result.best is None and not work.state.proposals
+    assert result.proposal is None and best(result.attempts) is None and not work.state.proposals
     assert all(a.reached is Reached.INCOMPLETE for a in result.attempts)
     assert len([n for n in transcripts(work) if n.endswith(".json")]) == 3
     with pytest.raises(Exhausted):
@@ -500,7 +501,7 @@ def test_candidates_are_kept_side_by_side(
     names = [b.name for e in work.writer.events if isinstance(b := e.body, TranscriptAdded)]
     assert {"model-1.c1r0.cuir", "model-1.c2r0.cuir"} <= set(names)
     assert server.asked[1].body["temperature"] == 0.8
-    assert result.best is result.attempts[0]
+    assert best(result.attempts) is result.attempts[0]
 
 
 def test_the_headless_run_sends_nothing_unseen(

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 from textual.app import ComposeResult
 
 from cubridge_tui import actions
-from cubridge_tui.model.cost_bars import cost_chart
 from cubridge_tui.model.facts import Facts
-from cubridge_tui.model.lanes import SCHEMATIC, lanes_of, legend, words_of
+from cubridge_tui.screens.adaptation.cost_bars import cost_chart
+from cubridge_tui.screens.adaptation.lanes import SCHEMATIC, lanes_of, legend, words_of
+from cubridge_tui.screens.adaptation.timeline_pane import TimelinePane
 from cubridge_tui.screens.base import ActionScreen, bindings
 from cubridge_tui.widgets.chart_pane import ChartPane
 from cubridge_tui.widgets.line import KeyBar, Line
-from cubridge_tui.widgets.timeline_pane import TimelinePane
-from engine.cost.events import Timeline
+from engine.cost.timeline.events import Timeline
 from engine.service.views.costing import EXPERT
 from engine.types import Gate
 
@@ -53,6 +53,7 @@ class CostScreen(ActionScreen):
         return self.query_one(TimelinePane)
 
     def on_mount(self) -> None:
+        self.pane.follower = self._tell
         self.adaptation.ask_timelines()
         self.query_one("#legend", Line).put(legend())
         self.fill()
@@ -98,9 +99,6 @@ class CostScreen(ActionScreen):
         if timeline is None:
             return f"{whose} {self.adaptation.no_costs or WAITING}"
         return f"{whose}: no timeline, {timeline.problem}" if timeline.problem else ""
-
-    def on_timeline_pane_moved(self) -> None:
-        self._tell()
 
     def _tell(self) -> None:
         pane = self.pane

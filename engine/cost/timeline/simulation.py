@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from engine.cost.card import Card
-from engine.cost.trace import Moment, Trace
+from engine.cost.timeline.trace import Moment, Trace
 from engine.cuir.arch import WARPGROUP_THREADS
 from engine.cuir.ops import OPS
 from engine.cuir.ops.spec import Pending, Who

@@ -8,8 +8,8 @@ from itertools import pairwise
 import pytest
 
 from engine.cost.card import card
-from engine.cost.events import KINDS, MATMUL, SOFTMAX, Timeline
-from engine.cost.timeline import timeline
+from engine.cost.timeline.block import timeline
+from engine.cost.timeline.events import KINDS, MATMUL, SOFTMAX, Timeline
 from engine.cuir.nodes import Module
 from engine.cuir.parser import parse_module
 from engine.cuir.printer import print_module

@@ -11,7 +11,7 @@ from cubridge_tui.model.rows import Row, RowKind
 from cubridge_tui.text.highlight import Span
 from cubridge_tui.text.sanitise import one_line
 from engine.cost.card import card_of_device
-from engine.cost.events import Timeline
+from engine.cost.timeline.events import Timeline
 from engine.service.views.costing import EXPERT
 
 NAME = 38

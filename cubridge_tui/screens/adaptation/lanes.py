@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from engine.cost.events import BARRIER, COPY, MATMUL, SOFTMAX, WAIT, Event, Timeline
+from engine.cost.timeline.events import BARRIER, COPY, MATMUL, SOFTMAX, WAIT, Event, Timeline
 
 GLYPHS = {MATMUL: "█", SOFTMAX: "▓", COPY: "▒", BARRIER: "│", WAIT: "·"}
 STYLES = {

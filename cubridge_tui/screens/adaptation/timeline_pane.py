@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import groupby
 
 from rich.segment import Segment
 from rich.style import Style
 from textual import events
-from textual.geometry import Size
-from textual.message import Message
+from textual.geometry import Region, Size
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from cubridge_tui.model.lanes import Lane, Lanes, cells
+from cubridge_tui.screens.adaptation.lanes import Lane, Lanes, cells
 from cubridge_tui.text.sanitise import one_line
 from cubridge_tui.widgets.paint import palette_of
-from engine.cost.events import Event
+from engine.cost.timeline.events import Event
 
 HEAD = 1  # the ruler
 NARROW = 90  # columns of a screen below which names are short
@@ -33,9 +33,6 @@ class TimelinePane(ScrollView, can_focus=True):
     }
     """
 
-    class Moved(Message):
-        """The cursor stands on another event."""
-
     def __init__(self, id: str | None = None) -> None:
         super().__init__(id=id)
         self.shown = Lanes()
@@ -43,6 +40,9 @@ class TimelinePane(ScrollView, can_focus=True):
         self.lane = 0
         self.event: Event | None = None
         self._rows: list[tuple[str, Lane | None]] = []
+        self.follower: Callable[[], None] | None = None  # called when the cursor has moved
+        self._drawn: dict[int, list[tuple[str, str]]] = {}  # the cells of rows, of `_drawn_at`
+        self._drawn_at: tuple[object, ...] = ()
 
     def show(self, lanes: Lanes) -> None:
         """Show these lanes; the cursor stays where it can."""
@@ -56,6 +56,7 @@ class TimelinePane(ScrollView, can_focus=True):
         self.lane = min(self.lane, max(len(lanes.lanes) - 1, 0))
         self._measure()
         self.scroll_to(self._column(0.0), animate=False, force=True)
+        self.refresh()
         self._go(self.lane, time)
 
     def on_resize(self) -> None:
@@ -109,12 +110,15 @@ class TimelinePane(ScrollView, can_focus=True):
 
     def _go(self, lane: int, time: float) -> None:
         """The cursor to the event of a lane at a time."""
-        lanes = self.shown.lanes
+        lanes, before = self.shown.lanes, self.lane
         self.lane = max(min(lane, len(lanes) - 1), 0)
-        self._stand(lanes[self.lane].near(time) if lanes else None)
+        self._stand(lanes[self.lane].near(time) if lanes else None, before)
 
-    def _stand(self, event: Event | None) -> None:
+    def _stand(self, event: Event | None, left_lane: int | None = None) -> None:
+        """The cursor on an event; of the rows only that one and the one that it left change."""
         self.event = event
+        before = self.scroll_offset
+        changed = {self.lane} if left_lane is None else {self.lane, left_lane}
         if event is not None:
             left, top = self.scroll_offset
             x = self._column(event.begin)
@@ -124,8 +128,13 @@ class TimelinePane(ScrollView, can_focus=True):
             height = max(self.scrollable_content_region.height - HEAD, 1)
             top = min(max(top, y - height + 1), max(y - 1, 0) if y - 1 < top else top)
             self.scroll_to(left, top, animate=False, force=True)
-        self.refresh()
-        self.post_message(self.Moved())
+        if self.scroll_offset == before:
+            lanes = [id(self.shown.lanes[n]) for n in changed if n < len(self.shown.lanes)]
+            rows = [n for n, (_, lane) in enumerate(self._rows) if id(lane) in lanes]
+            width = self.size.width
+            self.refresh(*(Region(0, HEAD + n - before.y, width, 1) for n in rows))
+        if self.follower is not None:
+            self.follower()
 
     @property
     def _lane(self) -> Lane:
@@ -200,7 +209,7 @@ class TimelinePane(ScrollView, can_focus=True):
             ),
             Segment("│", palette.style("gutter")),
         ]
-        drawn = cells(lane, self._time(left), self.cycles, self.room)
+        drawn = self._cells_of(row, lane, left)
         low = high = -1
         if here and self.event is not None:
             low = self._column(self.event.begin) - left
@@ -213,6 +222,14 @@ class TimelinePane(ScrollView, can_focus=True):
         for style, group in groupby(styled, key=lambda cell: cell[1]):
             segments.append(Segment("".join(glyph for glyph, _ in group), style))
         return Strip(segments).adjust_cell_length(width, Style.null())
+
+    def _cells_of(self, row: int, lane: Lane, left: int) -> list[tuple[str, str]]:
+        at = (id(self.shown), left, self.cycles, self.room)
+        if at != self._drawn_at:
+            self._drawn, self._drawn_at = {}, at
+        if row not in self._drawn:
+            self._drawn[row] = cells(lane, self._time(left), self.cycles, self.room)
+        return self._drawn[row]
 
     def _ruler(self, left: int, width: int) -> Strip:
         """Cycles from the beginning of the shown key tile."""

@@ -10,12 +10,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from engine.cost.card import Card
-from engine.cost.events import BARRIER, COPY, MATMUL, SOFTMAX, WAIT, Event, Timeline
 from engine.cost.launched import Launched
 from engine.cost.model import followed
 from engine.cost.overlap import slower, step_time
-from engine.cost.simulation import Simulation, Span
-from engine.cost.trace import Trace
+from engine.cost.timeline.events import BARRIER, COPY, MATMUL, SOFTMAX, WAIT, Event, Timeline
+from engine.cost.timeline.simulation import Simulation, Span
+from engine.cost.timeline.trace import Trace
 from engine.cost.tree import role_tree
 from engine.cost.walk import Step
 from engine.cuir.arch import arch_of

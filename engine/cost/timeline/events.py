@@ -1,4 +1,4 @@
-"""A timeline as data: lanes of events in cycles. Made by `engine.cost.timeline`."""
+"""A timeline as data: lanes of events in cycles. Made by `engine.cost.timeline.block`."""
 
 from __future__ import annotations
 

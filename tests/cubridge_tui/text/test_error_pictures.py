@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cubridge_tui.model.error_pictures import picture_lines
+from cubridge_tui.text.error_pictures import picture_lines
 
 GRID = {
     "rows": 6, "columns": 4, "first": 0, "high": 2, "wide": 1, "top": 0.5,

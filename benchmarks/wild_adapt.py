@@ -1,0 +1,114 @@
+"""Kernels of public projects adapted in their own source: imported, probed, patched, judged.
+
+The projects' sources are no part of this repository (see wild.py, which says how each is compiled):
+
+    CUBRIDGE_WILD=... CUBRIDGE_CUTLASS=... python benchmarks/wild_adapt.py [NAME ...] [--spec SPEC]
+
+writes benchmarks/results/wild_adapt.json: for each kernel and spec the verdicts with the sizes that
+were run, the seconds, the lines that the patch changes; or where and why it was refused.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.wild import KERNELS, SPECS, Wild  # noqa: E402
+
+RESULTS = ROOT / "benchmarks" / "results" / "wild_adapt.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Adapted:
+    """A kernel of wild.py, with switches of its own off, and the specs it is carried to."""
+
+    kernel: Wild
+    specs: tuple[tuple[str, ...], ...]
+
+
+USUAL = (("softcap_causal",), ("sliding_window_causal", "--set", "window=40"), ("alibi_causal",))
+ADAPTED = {
+    "minimal_fp32": Adapted(KERNELS["minimal_fp32"], (*USUAL, ("flex_causal_document",))),
+    "llmc_1": Adapted(KERNELS["llmc_1"], ((f"{SPECS}/rows_first_softcap_causal.py",),)),
+    "thunderkittens": Adapted(KERNELS["thunderkittens"], USUAL),
+    "fa2_64_causal": Adapted(KERNELS["fa2_64_causal"], USUAL),
+}
+
+
+def run(words: list[str], folder: Path) -> tuple[int, str, str]:
+    environ = {**os.environ, "CUBRIDGE_STORE": str(folder / "store.git"), "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-m", "cubridge_tui", *words], cwd=folder, env=environ,
+        capture_output=True, text=True,
+    )  # fmt: skip
+    return done.returncode, done.stdout, done.stderr
+
+
+def import_words(wild: Wild, name: str) -> list[str]:
+    """`cubridge import` of a kernel, from `cubridge check` of it."""
+    words = wild.command()
+    rest = [w for w in words[words.index("check") + 1 :] if w != "--json"]
+    return ["import", *rest, "--out", name]
+
+
+def adapt(name: str, spec: tuple[str, ...], folder: Path) -> dict[str, Any]:
+    """One spec: what each stage gave, and the patch's size."""
+    begin = time.perf_counter()
+    code, out, err = run(
+        ["adapt", "--kernel", f"./{name}", "--spec", *spec, "--accept", "--json"], folder
+    )
+    row: dict[str, Any] = {"seconds": round(time.perf_counter() - begin), "exit": code}
+    if not out:
+        return row | {"refused": err.strip().splitlines()[-2:]}
+    found = json.loads(out)
+    row |= {"level": found["level"], "stages": {s["name"]: [s["verdict"], s["reason"], s["seconds"]]
+                                                for s in found["stages"]}}  # fmt: skip
+    session = found["session"]
+    shown = json.loads(run(["sessions", "show", session, "--json"], folder)[1])
+    verdicts = {v["gate"]: v["details"] for v in shown["verdicts"]}
+    row["hunks"] = [h["title"] for h in shown["hunks"]]
+    row["changed_lines"] = verdicts.get("G3", {}).get("changed_lines")
+    row["work"] = {g: verdicts[g].get("instructions") for g in ("G1", "G2") if g in verdicts}
+    row["cases"] = [c["case"] for c in verdicts.get("G2", {}).get("cases", [])]
+    return row
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--spec")
+    args = parser.parse_args()
+    failed = False
+    for name in args.names or ADAPTED:
+        with tempfile.TemporaryDirectory(prefix="cubridge-wild-") as held:
+            folder = Path(held)
+            code, _, err = run(import_words(ADAPTED[name].kernel, name), folder)
+            if code:
+                raise RuntimeError(f"{name} was not imported: {err.strip()}")
+            for spec in ADAPTED[name].specs:
+                name_of = Path(spec[0]).stem
+                if args.spec not in (None, name_of):
+                    continue
+                row = adapt(name, spec, folder)
+                failed = failed or bool(row["exit"])
+                print(name, name_of, row.get("level"), row["seconds"], flush=True)
+                print(json.dumps(row, indent=1), flush=True)
+                results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+                results.setdefault(name, {})[name_of] = row
+                RESULTS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

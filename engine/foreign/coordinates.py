@@ -1,0 +1,302 @@
+"""Says what was seen at a place in the source's own variables: coordinates, sizes, scale, loops."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from engine.foreign.boundaries import Boundary, Variable
+from engine.foreign.boundaries import Loop as Head
+from engine.foreign.coverage import Held
+from engine.foreign.fit import Column, Sum, by_element, solve, spelled, thread_bits
+from engine.foreign.places import Loop, Place
+from engine.foreign.run import Sizes
+from engine.foreign.tracks import THREAD_BITS, Track
+
+Array = np.ndarray[Any, Any]
+_NAMES = ("b", "h", "i", "j")
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One run at a place: the scores' track, and the numbers in scope by their text."""
+
+    sizes: Sizes
+    scale: float
+    held: Held
+    track: Track
+    numbers: Mapping[str, Track]
+    grids: Mapping[int, tuple[tuple[int, ...], tuple[int, ...]]]
+
+    @property
+    def there(self) -> Array:
+        """The visits that hold a score at all."""
+        return np.asarray((self.held.pairs >= 0).any(1))
+
+    def coordinates(self) -> tuple[Array, Array]:
+        """b, h, i, j of each visit and element, [4, visits, elements], and which are there."""
+        pairs = self.held.pairs[self.there]
+        rest = np.maximum(pairs, 0)
+        out = []
+        for name in ("Nk", "Nq", "Hq", "B"):
+            rest, one = np.divmod(rest, self.sizes[name])
+            out.append(one)
+        return np.stack(out[::-1]), pairs >= 0
+
+    def hardware(self) -> dict[str, Array]:
+        """What the hardware's registers held."""
+        threads = self.track.threads[self.there]
+        launch, thread = threads >> THREAD_BITS, threads & (1 << THREAD_BITS) - 1
+        grids = np.array([self.grids[n][0] for n in range(len(self.grids))])[launch]
+        blocks = np.array([self.grids[n][1] for n in range(len(self.grids))])[launch]
+        number, inside = np.divmod(thread, blocks.prod(1))
+        out: dict[str, Array] = {}
+        for name, whole, sides in (("threadIdx", inside, blocks), ("blockIdx", number, grids)):
+            rest = whole
+            for k, axis in enumerate("xyz"):
+                out[f"{name}.{axis}"] = rest % sides[:, k]
+                rest = rest // sides[:, k]
+        return out
+
+
+def explain(at: Boundary, expression: str, seen: Sequence[Seen]) -> tuple[Place, list[Loop]] | str:
+    """A place with its coordinates, and the loops around it that visit the keys; else why not."""
+    columns = _columns(seen)
+    targets = [s.coordinates() for s in seen]
+    texts: dict[str, str] = {}
+    names = _always(seen)
+    heads = np.concatenate(
+        [np.full(t[0][0].shape, s.sizes["Hq"]) for t, s in zip(targets, seen, strict=True)]
+    )
+    valid = np.concatenate([t[1] for t in targets])
+    every = {n: np.concatenate([t[0][k] for t in targets]) for k, n in enumerate(_NAMES)}
+    every["bh"] = every["b"] * heads + every["h"]
+    why: dict[str, str] = {}
+    keys: dict[str, Array] = {}
+    for name, target in every.items():
+        if name == "bh" and not why:
+            break
+        split = by_element(target, valid)
+        if split is None:
+            why[name] = f"{name} of an element is not always as far from the first element's"
+            continue
+        found = solve(split[0], columns) or solve(split[0], [*columns, *_divided(columns, seen)])
+        if found is None:
+            why[name] = f"{name} is no sum of what is in scope there"
+            continue
+        found = replace(found, element=split[1])
+        called = _factors(found, names, at.loops)
+        texts[name] = spelled(found, called)
+        if name == "j":
+            keys = {spelled(Sum(((w, c),), 0, {0: 0}), called): w * c.values
+                    for w, c in found.terms if c.bit < 0}  # fmt: skip
+    if {"i", "j"} - set(texts) or (why and "bh" not in texts):
+        return "; ".join(why.values())
+    variable = next(v for v in at.mentioned if v.name == expression)
+    element = _element(variable, seen[0].held.words, max(seen[0].track.words) + 1)
+    place = Place(
+        at.file, at.after, at.line, at.function, expression, len(seen[0].held.words), element,
+        texts, _sizes(seen), _to_score(seen), at.indent,
+    )  # fmt: skip
+    return place, list(_loops(at, seen, columns, keys))
+
+
+def _columns(seen: Sequence[Seen]) -> list[Column]:
+    """All numbers that were seen in every run, and those of the hardware."""
+    out: list[Column] = []
+    shared = [t for t in seen[0].numbers if all(t in s.numbers for s in seen)]
+    for text in shared:
+        own = text[:-2] in ("threadIdx", "blockIdx")
+        if own or any(s.numbers[text].kind in (1, 5) for s in seen):
+            continue
+        values = np.concatenate([s.numbers[text].numbers[s.there] for s in seen])
+        known = all(s.numbers[text].known[s.there].all() for s in seen)
+        if not known or np.abs(values).max(initial=0) > 1 << 40:
+            continue
+        plain = text.replace("_", "").isalnum()
+        member = text.replace("_", "").replace(".", "").replace("::", "").isalnum()
+        mixed = "threadIdx" in text or "blockIdx" in text or "Dim." in text
+        words = f"int({text})" if mixed else text
+        out.append(Column(words, values, 0 if plain else 1 if member else 3))
+    hardware = [s.hardware() for s in seen]
+    for name in hardware[0]:
+        values = np.concatenate([h[name] for h in hardware]).astype(np.float64)
+        out.append(Column(f"int({name})", values, 2))
+        if name.startswith("threadIdx"):
+            out += thread_bits(f"int({name})", values)
+    return out
+
+
+def _divided(columns: Sequence[Column], seen: Sequence[Seen]) -> Iterator[Column]:
+    """Quotients and remainders of what varies by what is a size."""
+    ends = np.cumsum([int(s.there.sum()) for s in seen])
+    sizes, varied = [], []
+    for column in columns:
+        if column.cost > 2 or column.bit >= 0:
+            continue
+        parts = np.split(column.values, ends[:-1])
+        if all(np.ptp(p) == 0 for p in parts):
+            if all(1 < p[0] < 1 << 20 for p in parts):
+                sizes.append(column)
+        else:
+            varied.append(column)
+    for column in varied:
+        if column.values.min() < 0:
+            continue
+        for size in sizes:
+            yield Column(f"{column.text} / {size.text}", column.values // size.values, 5)
+            yield Column(f"{column.text} % {size.text}", column.values % size.values, 5)
+
+
+def _always(seen: Sequence[Seen]) -> dict[str, int]:
+    """What in scope has one and the same value at all visits of all runs."""
+    out: dict[str, int] = {}
+    for text in seen[0].numbers:
+        if not all(text in s.numbers and s.numbers[text].kind in (2, 3, 4) for s in seen):
+            continue
+        if not text.replace("_", "").replace(".", "").replace("::", "").isalnum():
+            continue
+        values = np.concatenate([np.unique(s.numbers[text].numbers) for s in seen])
+        if not np.ptp(values):
+            out[text] = int(values[0])
+    return out
+
+
+def _factors(found: Sum, names: Mapping[str, int], loops: Sequence[Head]) -> dict[int, str]:
+    """What each factor is called. A loop's bound, where its counter is a term beside: so many steps
+    of the one are one of the other. Else what alone has that value."""
+    terms = {c.text for _, c in found.terms}
+    bounds = [head for head in loops if head.counter in terms]
+    out: dict[int, str] = {}
+    for weight, column in found.terms:
+        same = [n for n, value in names.items() if value == weight]
+        ends = [
+            n for n in same if any(n == h.right_text for h in bounds if h.counter != column.text)
+        ]
+        if ends or len(same) == 1:
+            out[weight] = (ends or same)[0]
+    return out
+
+
+def _element(variable: Variable, words: Sequence[int], count: int) -> str:
+    """The C++ lvalue of element `e`."""
+    whole = list(words) == list(range(count))
+    if whole and count == 1:
+        return variable.name
+    if whole and variable.extents:
+        parts, rest = [], "e"
+        for k in range(len(variable.extents)):
+            after = " * ".join(
+                f"({x})" if not x.isalnum() else x for x in variable.extents[k + 1 :]
+            )
+            by = f"({after})" if " * " in after else after
+            part = rest if not by else f"{rest} / {by}"
+            parts.append(part if k == 0 else f"{part} % {variable.extents[k]}")
+        return variable.name + "".join(f"[{p}]" for p in parts)
+    start = words[0]
+    if list(words) != list(range(start, start + len(words))):
+        listed = ", ".join(map(str, words))
+        return f"reinterpret_cast<float*>(&{variable.name})[(const int[]){{{listed}}}[e]]"
+    offset = f"e + {start}" if start else "e"
+    return f"reinterpret_cast<float*>(&{variable.name})[{offset}]"
+
+
+def _sizes(seen: Sequence[Seen]) -> dict[str, str]:
+    """What in scope is a size in every run: the first that is."""
+    out: dict[str, str] = {}
+    for name in ("B", "Hq", "Hkv", "Nq", "Nk", "D"):
+        for text in seen[0].numbers:
+            found = [s.numbers.get(text) for s in seen]
+            if all(
+                t is not None and t.kind in (2, 3, 4) and (t.numbers == s.sizes[name]).all()
+                for t, s in zip(found, seen, strict=True)
+            ):
+                out[name] = text
+                break
+    return out
+
+
+def _to_score(seen: Sequence[Seen]) -> str:
+    """What makes an element scale * (q . k): a number in scope where one has that value."""
+    ratios = [s.scale / s.held.factor for s in seen]
+    if all(abs(r - 1) < 1e-6 for r in ratios):
+        return "1.0f"
+    for by in (1.0, float(np.log(2)), float(np.log2(np.e))):
+        for text in seen[0].numbers:
+            found = [s.numbers.get(text) for s in seen]
+            if all(
+                t is not None
+                and t.kind in (1, 5)
+                and np.allclose(t.numbers * by, r, rtol=1e-6, atol=0)
+                for t, r in zip(found, ratios, strict=True)
+            ):
+                return text if by == 1 else f"{text} * {by:.9g}f"
+    if np.ptp(ratios) < 1e-9:
+        return f"{ratios[0]:.9g}f" if "." in f"{ratios[0]:.9g}" else f"{ratios[0]:.9g}.0f"
+    return "rsqrtf(float({D}))"
+
+
+def _loops(
+    at: Boundary, seen: Sequence[Seen], columns: Sequence[Column], terms: Mapping[str, Array]
+) -> Iterator[Loop]:
+    """The outermost loop whose counter says which keys an iteration visits.
+
+    Args:
+        terms: those of j, with their values.
+    """
+    values = {c.text: c.values for c in columns}
+    for head in at.loops:
+        if not head.counter or head.left is None or head.right is None:
+            continue
+        found = _keys(head.counter, seen)
+        if found is None:
+            continue
+        keys, start, step = found
+        own = keys * values.get(head.counter, np.zeros(1))
+        same = [t for t, value in terms.items() if np.array_equal(value, own)]
+        key = same[0] if same else f"{head.counter} * {keys}"
+        if start:
+            key += f" + {start}" if start > 0 else f" - {-start}"
+        swapped = head.left_text != head.counter
+        compare = _TURNED.get(head.operator, head.operator) if swapped else head.operator
+        yield Loop(at.file, head.line, head.counter, head.first,
+                   head.left if swapped else head.right, compare, keys, key, step)  # fmt: skip
+        return
+
+
+_TURNED = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}
+
+
+def _keys(counter: str, seen: Sequence[Seen]) -> tuple[int, int, int] | None:
+    """Keys of an iteration, the first key at 0, and the counter's step; None for another loop."""
+    firsts: list[tuple[int, int, int]] = []
+    steps: set[int] = set()
+    for s in seen:
+        if counter not in s.numbers:
+            return None
+        value = s.numbers[counter].numbers[s.there].astype(np.int64)
+        coordinates, valid = s.coordinates()
+        keys = np.where(valid, coordinates[3], 1 << 30)
+        most = np.where(valid, coordinates[3], -1)
+        for c in np.unique(value):
+            mine = value == c
+            firsts.append((int(c), int(keys[mine].min()), int(most[mine].max())))
+        order = np.argsort(s.track.key[s.there], kind="stable")
+        ranked, who = value[order], s.track.threads[s.there][order]
+        moved = np.diff(ranked)[(np.diff(who) == 0) & (np.diff(ranked) != 0)]
+        steps |= {int(m) for m in np.unique(moved)}
+    counts = sorted(set(firsts))
+    values = np.array(counts)
+    if len({c for c, _, _ in counts}) < 2 or not steps:
+        return None
+    slope, start = np.polyfit(values[:, 0], values[:, 1], 1)
+    a, b = round(float(slope)), round(float(start))
+    if a <= 0 or (values[:, 0] * a + b != values[:, 1]).any():
+        return None
+    if (values[:, 2] - values[:, 1] >= a).any():
+        return None
+    small = sorted(steps, key=abs)
+    return a, b, small[0]

@@ -1,0 +1,355 @@
+"""Finds where a kernel of others holds its scores: compiles it with observations and runs it.
+
+First every variable is looked at after each statement that mentions it, on inputs whose scores say
+which pair they are of. Places that together hold each needed score once are then observed again,
+with all numbers in scope, at two sizes: their coordinates are what explains them there. At last
+other scores are put in their place: the kernel's output must be the attention of those.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from engine.build.tools.toolchain import Toolchain, find_toolchain
+from engine.child.client import Child
+from engine.errors import InputError
+from engine.files import read_text
+from engine.foreign.boundaries import boundaries, names_in
+from engine.foreign.check import Asked
+from engine.foreign.codes import Codes
+from engine.foreign.coordinates import Seen, explain
+from engine.foreign.coverage import Held, covers, factors, held, worth
+from engine.foreign.instead import judge
+from engine.foreign.launcher import read_launcher
+from engine.foreign.meanings import meanings, of_scores, quantities
+from engine.foreign.observed import Look, Observed, compile_observed
+from engine.foreign.overlay import reached
+from engine.foreign.places import Found, Hook, Loop, Meaning, Place
+from engine.foreign.reference import read_reference
+from engine.foreign.run import (
+    Bench,
+    Sizes,
+    kept,
+    probing_sizes,
+    random_inputs,
+    scores,
+    told,
+)
+from engine.foreign.tracks import Track, tracks
+from engine.ptx.observe import Observer
+
+Array = np.ndarray[Any, Any]
+Said = Callable[[str], None]
+MOST_LOOKS = 4000  # observations of one program
+ENOUGH = 2  # hooks
+MOST_HOOKS = 6  # sets of places that are observed again
+
+
+def find(asked: Asked, said: Said = lambda text: None) -> Found:
+    """Where a kernel's scores stand, what else stands where, and which loop visits the keys.
+
+    Raises:
+        InputError: the source does not compile, its launcher is not understood, or it has what the
+            machine does not execute.
+        MissingTool: there is no nvcc.
+    """
+    source = read_text(asked.source, "give a CUDA source with a launcher")
+    tools = find_toolchain()
+    tools.require_arch(asked.flags.arch)
+    with ExitStack() as opened:
+        folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="cubridge-find-")))
+        child = opened.enter_context(Child()) if asked.reference is not None else None
+        reference = None
+        if child is not None and asked.reference is not None:
+            said(f"reading {asked.reference.name}")
+            reference = read_reference(asked.reference, child, asked.options)
+        shapes = {**(reference.shapes if reference else {}), **asked.shapes}
+        scalars = reference.scalars if reference else {}
+        entry = read_launcher(
+            source, str(asked.source), asked.launcher, shapes, asked.dtype, scalars,
+            reference.types if reference else {},
+        )  # fmt: skip
+        missing = {"q", "k", "v", "o"} - {p.means for p in (*entry.tensors, *entry.returned)}
+        if missing:
+            raise InputError(
+                f"{asked.launcher} has no {', '.join(sorted(missing))}: scores are probed through "
+                "q and k, and judged by the output"
+            )
+        bench = Bench(asked, entry, reference, child, folder)
+        return _Search(bench, tools, said).found()
+
+
+@dataclass(slots=True)
+class _Search:
+    bench: Bench
+    tools: Toolchain
+    said: Said
+    refused: list[str] = field(default_factory=list)
+
+    def found(self) -> Found:
+        for looks, files in self.stages():
+            self.refused.clear()
+            first = self.observe(looks)
+            near = self.near(first)
+            if near is None:
+                continue
+            hooks, loops = self.hooks(first, near)
+            if hooks:
+                return Found(
+                    tuple(hooks), tuple(self.meanings(first, near, hooks, loops)), tuple(loops),
+                    tuple(self.refused), near.executed, files,
+                )  # fmt: skip
+        nothing = "the source defines no function that the launcher reaches"
+        return Found((), (), (), tuple(self.refused) or (nothing,))
+
+    def stages(self) -> Iterator[tuple[list[Look], tuple[Path, ...]]]:
+        """What is looked at: the source's own folder, then one include folder more each time."""
+        files = reached(self.bench.asked)
+        order = list(dict.fromkeys(files.values()))
+        texts: dict[Path, bytes] = {}
+        before = 0
+        for count in range(1, len(order) + 1):
+            taken = tuple(f for f, root in files.items() if root in order[:count])
+            texts |= {f: f.read_bytes() for f in taken if f not in texts}
+            functions = self.reached(texts)
+            looks = [Look(b, v.name) for f in taken for b in boundaries(f, texts[f], functions)
+                     for v in b.mentioned]  # fmt: skip
+            if len(looks) > MOST_LOOKS:
+                return
+            if len(looks) > before:
+                yield looks, taken
+            before = len(looks)
+
+    def reached(self, texts: dict[Path, bytes]) -> set[str]:
+        """The names of functions that the launcher reaches, itself left out: those that a function
+        spells which is reached, or that stand outside of functions."""
+        spelled: dict[str, set[str]] = {}
+        for text in texts.values():
+            for name, names in names_in(text):
+                spelled.setdefault(name, set()).update(names)
+        launcher = self.bench.entry.name
+        functions = {launcher, "", *(name for name in spelled if name.startswith("operator"))}
+        todo = list(functions)
+        while todo:
+            for name in spelled.get(todo.pop(), ()):
+                if name in spelled and name not in functions:
+                    functions.add(name)
+                    todo.append(name)
+        return functions - {launcher}
+
+    def observe(self, looks: Sequence[Look]) -> Observed:
+        name = self.bench.asked.source.name
+        self.said(f"compiling {name} with {len(looks)} observations")
+        return compile_observed(
+            self.bench.asked, self.bench.entry, looks, self.tools, self.bench.folder
+        )
+
+    def near(self, first: Observed) -> _Near | None:
+        """The sizes at which places hold scores, and which do."""
+        why = ""
+        for sizes, others in probing_sizes(self.bench):
+            self.said(f"probing at {_words(sizes)}")
+            try:
+                seen, executed = self.codes(first, sizes)
+                needed = kept(self.bench, first.compiled, sizes)
+            except InputError as error:
+                why = why or str(error)
+                continue
+            codes = Codes(sizes)
+            scale = self.bench.scale(sizes)
+            all_held: list[Held] = []
+            self.refused.clear()
+            for number, track in seen.items():
+                one = held(number, track, codes, tuple(factors(scale)))
+                look = first.looks[number]
+                if isinstance(one, Held):
+                    all_held.append(one)
+                elif one and look is not None:
+                    self.refused.append(
+                        f"{look.at.file.name}:{look.at.line}: {look.expression}: {one}"
+                    )
+            if all_held:
+                self.refused.clear()
+                return _Near(sizes, others, worth(all_held, scale), executed, needed)
+        self.refused.append(
+            why
+            or "no variable holds scores q . k of single pairs: the kernel computes none, or "
+            "not in numbers of 32 bits"
+        )
+        return None
+
+    def codes(self, observed: Observed, sizes: Sizes) -> tuple[dict[int, Track], dict[str, int]]:
+        q, k = Codes(sizes).inputs()
+        v = np.ones((sizes["B"], sizes["Hkv"], sizes["Nk"], sizes["Dv"]))
+        observer = Observer()
+        _, launches = self.bench.run(observed.compiled, sizes, q, k, v, observer)
+        self.grids = {n: (x.grid, x.block) for n, x in enumerate(launches)}
+        return tracks(observer), told(launches)
+
+    def seen(self, observed: Observed, sizes: Sizes) -> _Run:
+        self.said(f"probing at {_words(sizes)}")
+        found, executed = self.codes(observed, sizes)
+        return _Run(sizes, found, dict(self.grids), frozenset(executed))
+
+    def second(self, observed: Observed, others: Sequence[Sizes], kernels: frozenset[str]) -> _Run:
+        """The run at the first of these sizes that the kernel takes, with the same kernels."""
+        why = InputError("other sizes launch other kernels")
+        for sizes in others:
+            try:
+                run = self.seen(observed, sizes)
+            except InputError as error:
+                why = error
+            else:
+                if run.kernels == kernels:
+                    return run
+        raise why
+
+    grids: dict[int, tuple[tuple[int, ...], tuple[int, ...]]] = field(default_factory=dict)
+
+    def hooks(self, first: Observed, near: _Near) -> tuple[list[Hook], list[Loop]]:
+        """The hooks among the sets: observed again, explained and tried."""
+        looks: list[Look] = []
+        starts: list[int] = []
+        for one in near.held:
+            look = first.looks[one.look]
+            assert look is not None
+            starts.append(len(looks))
+            looks.append(Look(look.at, look.expression, "change"))
+            looks += [Look(look.at, e, "number") for e in look.at.scope]
+        again = self.observe(looks)
+        first_run = self.seen(again, near.sizes)
+        runs = [first_run, self.second(again, near.others, first_run.kernels)]
+        scale = self.bench.scale(near.sizes)
+        codes = Codes(near.sizes)
+        whole = [
+            held(number, runs[0].tracks[number], codes, (one.factor,))
+            for number, one in zip(starts, near.held, strict=True)
+            if number in runs[0].tracks
+        ]
+        sets = list(covers([h for h in whole if isinstance(h, Held)], near.keep.reshape(-1)))
+        sets.sort(key=lambda s: (len(s), s[0].factor != scale))
+        if not sets:
+            self.refused += self.lacking(again, whole, near.keep)
+        hooks: list[Hook] = []
+        loops: dict[tuple[Path, int, str], Loop] = {}
+        for some in sets[:MOST_HOOKS]:
+            made = self.hook(again, runs, some, near.keep)
+            if isinstance(made, str):
+                self.refused.append(made)
+            else:
+                hooks.append(made[0])
+                loops |= {(x.file, x.line, x.counter): x for x in made[1]}
+                if len(hooks) == ENOUGH:
+                    break
+        return hooks, list(loops.values())
+
+    def meanings(
+        self, first: Observed, near: _Near, hooks: Sequence[Hook], loops: Sequence[Loop]
+    ) -> Iterator[Meaning]:
+        """What else the variables hold that were looked at, with random inputs."""
+        self.said("looking at random inputs")
+        scale = self.bench.scale(near.sizes)
+        yield from of_scores(hooks)
+        q, k, v = random_inputs(near.sizes, 3)
+        observer = Observer()
+        self.bench.run(first.compiled, near.sizes, q, k, v, observer)
+        known = quantities(scores(q, k) * scale, near.keep, loops)
+        rows = int(np.prod(near.keep.shape[:3]))
+        yield from meanings(tracks(observer), first.looks, known, scale, rows)
+
+    def lacking(self, again: Observed, whole: Sequence[Held | str], keep: Array) -> Iterator[str]:
+        """What places that hold scores lack, so that no set of them is a hook."""
+        for one in whole:
+            look = again.looks[one.look] if isinstance(one, Held) else None
+            if isinstance(one, Held) and look is not None:
+                lacking = int((keep.reshape(-1) & ~one.covered).sum())
+                yield (
+                    f"{look.at.file.name}:{look.at.line}: {look.expression} lacks {lacking} of "
+                    f"{int(keep.sum())} scores that the output depends on"
+                )
+
+    def hook(
+        self, again: Observed, runs: list[_Run], some: tuple[Held, ...], keep: Array
+    ) -> tuple[Hook, list[Loop]] | str:
+        """One set: its places with their coordinates; else why it is none."""
+        places: list[Place] = []
+        loops: list[Loop] = []
+        parts: list[tuple[int, Held, Track]] = []
+        at = ""
+        for one in some:
+            number = one.look
+            look = again.looks[number]
+            if look is None:
+                return f"{at}a place cannot be written"
+            at = f"{look.at.file.name}:{look.at.line}: {look.expression}: "
+            seen: list[Seen] = []
+            for run in runs:
+                sizes, found = run.sizes, run.tracks
+                track = found.get(number)
+                if track is None:
+                    return f"{at}not reached at {_words(sizes)}"
+                scale = self.bench.scale(sizes)
+                ratio = one.factor / self.bench.scale(runs[0].sizes)
+                by = one.factor if one.factor == 1 else ratio * scale
+                now = held(number, track, Codes(sizes), (by,))
+                if isinstance(now, str) or now.words != one.words:
+                    return f"{at}holds scores at {_words(runs[0].sizes)} and not at {_words(sizes)}"
+                numbers = {}
+                for k, expression in enumerate(look.at.scope, start=number + 1):
+                    other = found.get(k)
+                    if other is not None and np.array_equal(other.threads, track.threads):
+                        numbers[expression] = other
+                seen.append(Seen(sizes, scale, now, track, numbers, run.grids))
+            explained = explain(look.at, look.expression, seen)
+            if isinstance(explained, str):
+                return at + explained
+            places.append(explained[0])
+            loops += explained[1]
+            parts.append((number, seen[0].held, seen[0].track))
+        self.said(f"trying {at[:-2]}")
+        wrong = judge(self.bench, again.compiled, runs[0].sizes, parts, keep)
+        if wrong:
+            return at + wrong
+        held_ = some[0]
+        scale = self.bench.scale(runs[0].sizes)
+        name = factors(scale).get(held_.factor, f"{held_.factor:.6g}")
+        evidence = (
+            f"at {_words(runs[0].sizes)} it held {name} * (q . k) of "
+            f"{sum(int(p[1].covered.sum()) for p in parts)} pairs once"
+            f"{f' in each of {held_.replicas} threads' if held_.replicas > 1 else ''}; at "
+            f"{_words(runs[1].sizes)} its coordinates held again; other scores put there "
+            "gave their own attention in O"
+        )
+        return Hook(tuple(places), held_.factor, scale, held_.replicas, evidence), loops
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """What observations saw at some sizes; the grid and block of each launch, and the kernels."""
+
+    sizes: Sizes
+    tracks: dict[int, Track]
+    grids: dict[int, tuple[tuple[int, ...], tuple[int, ...]]]
+    kernels: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Near:
+    """Places that hold scores, and what is needed of them."""
+
+    sizes: Sizes
+    others: list[Sizes]
+    held: list[Held]
+    executed: dict[str, int]
+    keep: Array  # [B, Hq, Nq, Nk]
+
+
+def _words(sizes: Sizes) -> str:
+    return ", ".join(f"{n} {sizes[n]}" for n in ("B", "Hq", "Hkv", "Nq", "Nk", "D"))

@@ -1,0 +1,112 @@
+"""A kernel compiled with observations in its source; what does not compile is left out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from engine.build.tools.toolchain import Toolchain
+from engine.errors import InputError
+from engine.foreign.boundaries import Boundary
+from engine.foreign.check import Asked
+from engine.foreign.compile import Compiled, DoesNotCompile, compile_kernel
+from engine.foreign.launcher import Launcher
+from engine.foreign.overlay import overlaid
+
+HELPER = Path(__file__).with_name("observe.cuh")
+_ERROR = re.compile(r"^(\S[^\n(]*)\((\d+)\): (?:catastrophic )?error", re.MULTILINE)
+_WITHIN = re.compile(r"at line (\d+) of (\S+)")
+_TRIES = 12
+# What observations make large stays inline: the machine executes no calls.
+_INLINE = b"__attribute__((always_inline)) "
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """One observation: `expression` at a boundary.
+
+    Args:
+        how: `look` (a variable's bytes), `number` (one number) or `change` (may be written).
+    """
+
+    at: Boundary
+    expression: str
+    how: str = "look"
+
+    def text(self, number: int) -> str:
+        return f"\ncubridge::{self.how}<{number}>({self.expression});\n"
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """The compiled kernel; observation number n is `looks[n]`, `None` where it did not compile."""
+
+    compiled: Compiled
+    looks: tuple[Look | None, ...]
+
+
+def compile_observed(
+    asked: Asked, entry: Launcher, looks: Sequence[Look], tools: Toolchain, folder: Path
+) -> Observed:
+    """Compiles the kernel with observations, without those that do not compile.
+
+    Raises:
+        InputError: the source itself does not compile.
+    """
+    left: list[Look | None] = list(looks)
+    for _ in range(_TRIES):
+        texts, lines = _inserted(left)
+        changed = overlaid(asked, texts, folder / "overlay")
+        more = (*(changed.flags.more or ("-std=c++17",)), "-include", str(HELPER))
+        flags = replace(changed.flags, more=more)
+        try:
+            compiled = compile_kernel(changed.source, entry, flags, tools, folder)
+        except DoesNotCompile as error:
+            bad = _blamed(error.output, folder / "overlay", lines)
+            if not bad:
+                raise
+            for number in bad:
+                left[number] = None
+        else:
+            return Observed(compiled, tuple(left))
+    raise InputError(f"{asked.source.name} does not compile with observations in it")
+
+
+Lines = dict[tuple[str, int], int]
+
+
+def _inserted(looks: Sequence[Look | None]) -> tuple[dict[Path, bytes], Lines]:
+    """Each file with its observations, and which of them stands in which line of it."""
+    by_file: dict[Path, list[tuple[int, int, Look]]] = {}
+    for number, look in enumerate(looks):
+        if look is not None:
+            by_file.setdefault(look.at.file, []).append((look.at.after, number, look))
+    texts: dict[Path, bytes] = {}
+    lines: Lines = {}
+    for file, wanted in by_file.items():
+        new = [(after, number, look.text(number).encode()) for after, number, look in wanted]
+        new += [(n, -1, _INLINE) for n in {look.at.begins for _, _, look in wanted} - {-1}]
+        source, parts, done, line = file.read_bytes(), [], 0, 1
+        for after, number, text in sorted(new):
+            before = source[done:after]
+            line += before.count(b"\n")
+            if number >= 0:
+                lines[file.name, line + 1] = number
+            line += text.count(b"\n")
+            parts += [before, text]
+            done = after
+        texts[file] = b"".join([*parts, source[done:]])
+    return texts, lines
+
+
+def _blamed(output: str, folder: Path, lines: Lines) -> set[int]:
+    """The observations that errors are of; those nearest to an error, where it is of none."""
+    found = [(Path(f), int(n)) for f, n in _ERROR.findall(output)]
+    found += [(Path(f.strip("\"'")), int(n)) for n, f in _WITHIN.findall(output)]
+    own = [(f.name, n) for f, n in found if f.is_relative_to(folder)]
+    bad = {lines[at] for at in own if at in lines}
+    if bad:
+        return bad
+    return {lines[f, n + d] for f, n in own for d in (-2, -1, 1, 2) if (f, n + d) in lines}

@@ -1,0 +1,86 @@
+"""A kernel's sources with some of them changed, compiled from a folder of its own.
+
+A header finds its neighbours beside itself: of the include folder that a changed file lies in all
+that the source reaches is copied, and the copy takes the folder's place.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from engine.errors import InputError
+from engine.foreign.check import Asked
+
+_INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include[ \t]*["<]([^">\n]+)[">]', re.MULTILINE)
+
+
+def roots_of(asked: Asked) -> tuple[Path, ...]:
+    """The source's folder, then the include folders, as the compiler searches them."""
+    folders = [asked.source.resolve().parent, *(Path(f).resolve() for f in asked.flags.includes)]
+    return tuple(dict.fromkeys(folders))
+
+
+def reached(asked: Asked) -> dict[Path, Path]:
+    """The files that the source may include, and the root of each; the source is the first.
+
+    Conditions of the preprocessor are not looked at: it is rather one file too many.
+    """
+    roots = roots_of(asked)
+    source = asked.source.resolve()
+    found = {source: roots[0]}
+    todo = [source]
+    while todo:
+        here = todo.pop()
+        for name in _INCLUDE.findall(here.read_bytes()):
+            words = name.decode("utf-8", "replace")
+            for folder in (here.parent, *roots):
+                there = (folder / words).resolve()
+                if there in found:
+                    break
+                if there.is_file() and (root := _root(there, roots)):
+                    found[there] = root
+                    todo.append(there)
+                    break
+    return found
+
+
+def _root(file: Path, roots: tuple[Path, ...]) -> Path | None:
+    """The innermost root that a file lies in."""
+    inside = [r for r in roots if file.is_relative_to(r)]
+    return max(inside, key=lambda r: len(r.parts), default=None)
+
+
+def overlaid(asked: Asked, texts: Mapping[Path, bytes], folder: Path) -> Asked:
+    """The kernel with these files' texts in the place of what is on disk.
+
+    Args:
+        texts: by the absolute path of the source or of a header that it reaches.
+        folder: where the copies go.
+
+    Raises:
+        InputError: a file is not reached from the source, so that a change would do nothing.
+    """
+    files = reached(asked)
+    unknown = [f for f in texts if f not in files]
+    if unknown:
+        raise InputError(f"{asked.source.name} does not include {unknown[0]}")
+    roots = list(roots_of(asked))
+    source = asked.source.resolve()
+    changed = {files[f] for f in texts} | {files[source]}
+    places = {root: folder / f"root{roots.index(root)}" for root in changed}
+    for file, root in files.items():
+        if root in places:
+            target = places[root] / file.relative_to(root)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            new = texts[file] if file in texts else file.read_bytes()
+            if not target.exists() or target.read_bytes() != new:
+                target.write_bytes(new)
+    # A folder whose copy stands for it is searched no more, so that no original is read.
+    searched = [str(places.get(Path(f).resolve(), Path(f))) for f in asked.flags.includes]
+    flags = replace(asked.flags, includes=tuple(searched))
+    return replace(
+        asked, source=places[files[source]] / source.relative_to(files[source]), flags=flags
+    )

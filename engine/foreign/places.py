@@ -1,0 +1,118 @@
+"""What was found in a kernel of others by executing it: where its scores stand, what else stands
+where, and which loop visits the keys. Byte offsets are of the files as they are on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A boundary between two statements, and a variable that holds scores there.
+
+    Args:
+        file: the source or a header, absolute, as the compiler opens it.
+        after: a byte offset in it where whole statements may be inserted.
+        line: 1-based, of the end of the statement before.
+        function: the function's name.
+        variable: the C++ lvalue as the source spells it: `sum`, `acc`, `tSrS`, `S[Bc * tx + y]`.
+        elements: floats in it, of each thread, each time that the place is reached.
+        element: the C++ lvalue of the float with number `e` (an int from 0 to `elements`): `sum`,
+            `acc[e / 4][e % 4]`, `reinterpret_cast<float*>(&tSrS)[e]`.
+        coordinates: `b`, `h` (of the queries), `i`, `j` as C++ integer expressions in what is in
+            scope there and `e`. Where the kernel itself does not tell the batch from the head (it
+            has one number for both, and not Hq), `bh` is there, b Hq + h, and `b`, `h` or both are
+            not.
+        sizes: `B`, `Hq`, `Hkv`, `Nq`, `Nk`, `D` as C++ integer expressions in scope, where found.
+        to_score: what an element must be multiplied with to give scale * (q . k), a C++ float
+            expression in scope there; "1.0f" where it is one already.
+        indent: the white space before the statement.
+    """
+
+    file: Path
+    after: int
+    line: int
+    function: str
+    variable: str
+    elements: int
+    element: str
+    coordinates: Mapping[str, str]
+    sizes: Mapping[str, str] = field(default_factory=dict)
+    to_score: str = "1.0f"
+    indent: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Hook:
+    """Places that together hold each score once, in variables that may be written.
+
+    Args:
+        factor: what an element is, over q . k; the softmax's own scale is `scale`.
+        scale: the scale of the probing run.
+        replicas: how many threads hold each score.
+        evidence: one sentence that a person can check.
+    """
+
+    places: tuple[Place, ...]
+    factor: float
+    scale: float
+    replicas: int
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """A variable that holds a known quantity at a line."""
+
+    what: str  # "S", "scaled S", "m", "alpha", "P", "l", "O", "LSE"
+    file: Path
+    line: int
+    variable: str
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """The loop that visits the key tiles.
+
+    Args:
+        counter: the variable that counts.
+        first: bytes from, to of the expression that gives its first value; None where the loop
+            takes it over from before.
+        end: bytes of the other side of the condition's comparison with the counter.
+        compare: the comparison as it is spelled with the counter on the left: `<`, `>=`, `!=`.
+        keys: keys of an iteration; `key`: the first of them, an expression in the counter.
+        step: what the counter changes by.
+    """
+
+    file: Path
+    line: int
+    counter: str
+    first: tuple[int, int] | None
+    end: tuple[int, int]
+    compare: str
+    keys: int
+    key: str
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What probing found.
+
+    Args:
+        hooks: best first: fewest places, the source before headers.
+        refused: what was not found, each with its lines and the evidence.
+        executed: the launched kernels by name, with their number of PTX instructions: what is not
+            among the places is executed as PTX.
+        files: the files that were observed.
+    """
+
+    hooks: tuple[Hook, ...]
+    meanings: tuple[Meaning, ...]
+    loops: tuple[Loop, ...]
+    refused: tuple[str, ...]
+    executed: Mapping[str, int] = field(default_factory=dict)
+    files: tuple[Path, ...] = ()

@@ -1,0 +1,208 @@
+"""Runs an observed kernel on inputs of ours, in whatever order its launcher has the dimensions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from engine.child.client import Child
+from engine.errors import InputError
+from engine.foreign.cases import complete, draw
+from engine.foreign.check import Asked
+from engine.foreign.compile import Compiled
+from engine.foreign.launcher import SIZES, Launcher, Parameter
+from engine.foreign.record import Executed, execute
+from engine.foreign.reference import Reference, output, places_of, want
+from engine.ptx.floats import to_half
+from engine.ptx.observe import Observer
+
+Array = np.ndarray[Any, Any]
+Sizes = Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """All that a run of the kernel needs beside its program."""
+
+    asked: Asked
+    entry: Launcher
+    reference: Reference | None
+    child: Child | None
+    folder: Path
+
+    def scalars(self, sizes: Sizes) -> dict[str, int | float | bool]:
+        """The launcher's numbers: the reference's own; a scale that it is told is another one at
+        other sizes."""
+        own = dict(self.reference.scalars) if self.reference else {}
+        if any(p.means == "scale" and p.kind == "scalar" for p in self.entry.parameters):
+            own["scale"] = (sizes["Hq"] + 6) / 8 / float(np.sqrt(sizes["D"]))
+        return own
+
+    def scale(self, sizes: Sizes) -> float:
+        return float(self.scalars(sizes).get("scale", 1 / np.sqrt(sizes["D"])))
+
+    @property
+    def half(self) -> bool:
+        """Whether the tensors' numbers have 16 bits."""
+        return any(p.dtype in ("f16", "bf16") for p in self.entry.tensors if p.means in "qkv")
+
+    def others(self, sizes: Sizes) -> dict[str, Array]:
+        """The bits of inputs beside q, k and v: the reference's own where it draws them."""
+        extra = [
+            p.means for p in self.entry.tensors if not p.output and p.means not in ("q", "k", "v")
+        ]
+        if not extra:
+            return {}
+        if self.reference is not None and self.child is not None:
+            made = want(self.reference, self.entry, sizes, "random", 0, self.child, self.folder)
+            if not isinstance(made, str):
+                return {n: made.inputs[n] for n in extra}
+        drawn = draw(self.entry, sizes)
+        return {n: drawn[n] for n in extra}
+
+    def run(
+        self, compiled: Compiled, sizes: Sizes, q: Array, k: Array, v: Array, observer: Observer
+    ) -> tuple[dict[str, Array], list[Executed]]:
+        """Runs the kernel: q, k and v in the order B, H, N, D in float64.
+
+        Returns:
+            The outputs in that order in float64, and the launches.
+        """
+        whole = complete(self.entry, sizes)
+        inputs = self.others(whole)
+        for p in self.entry.tensors:
+            if p.means in ("q", "k", "v") and not p.output:
+                inputs[p.means] = _bits({"q": q, "k": k, "v": v}[p.means], p)
+        written, launches = execute(
+            compiled, self.entry, whole, inputs, self.scalars(sizes), self.asked.flags.arch,
+            self.folder, observer,
+        )  # fmt: skip
+        for launch in launches:
+            for finding in launch.findings:
+                if finding.kind in ("out of bounds", "deadlock", "trap"):
+                    raise InputError(f"at these sizes: {finding}")
+        shapes = {"o": (*q.shape[:3], v.shape[3]), "lse": q.shape[:3]}
+        outputs = {p.means: output(p, written[p.means], shapes[p.means])
+                   for p in self.entry.outputs if p.means in shapes}  # fmt: skip
+        return outputs, launches
+
+
+def _bits(values: Array, p: Parameter) -> Array:
+    """Numbers [B, H, N, D] in a tensor's own type and order of dimensions."""
+    order = places_of(p)
+    ours = np.ascontiguousarray(values.transpose(np.argsort(order)))
+    if p.dtype in ("f16", "bf16"):
+        return to_half(ours.astype(np.float32), p.dtype)
+    if p.dtype not in ("f32", "f64"):
+        raise InputError(f"{p.means} has elements of type {p.dtype}: its scores are not probed")
+    return ours.astype(np.dtype(f"f{SIZES[p.dtype]}")).view(np.dtype(f"u{SIZES[p.dtype]}"))
+
+
+def probing_sizes(bench: Bench) -> list[tuple[Sizes, list[Sizes]]]:
+    """Sizes to probe at, those to be tried first first, each with second ones.
+
+    Whole tiles, at least two of them; the second sizes have other numbers of everything that the
+    launcher is told. There heads share keys, and lengths differ, where no case that the kernel was
+    given says otherwise; one that does not do that reads out of bounds, and the next are tried.
+    """
+    asked = [complete(bench.entry, s) for s in bench.asked.sizes]
+    told = bench.entry.sizes
+    head = asked[0]["D"] if asked else bench.asked.head_dim
+    longest = max((max(s["Nk"], s["Nq"]) for s in asked), default=128)
+    step = 16 if longest <= 64 else 64 if longest <= 128 else 128
+    long = -(-longest // step) * step
+    other = next((s["D"] for s in asked if s["D"] != head), head) if "D" in told else head
+    shared = "Hkv" in told and (not asked or any(s["Hkv"] != s["Hq"] for s in asked))
+    uneven = "Nk" in told and "Nq" in told and (not asked or any(s["Nq"] != s["Nk"] for s in asked))
+    out: list[tuple[Sizes, list[Sizes]]] = []
+    for n in dict.fromkeys((long, 2 * long, 64, 128, 256)):
+        first = _sizes(bench, 2, 3, 3, n, n, head)
+        second = [
+            _sizes(bench, 1, 4, 2 if gqa else 4, more, keys, d)
+            for gqa in dict.fromkeys((shared, False))
+            for more in (n + n // 2, 2 * n)
+            for keys in dict.fromkeys((n if uneven else more, more))
+            for d in dict.fromkeys((other, head))
+        ]
+        allowed = [s for s in second if s is not None]
+        if first is not None and allowed:
+            out.append((first, allowed))
+    if not out:
+        raise InputError("no sizes of whole tiles are allowed by the reference")
+    return out
+
+
+def _sizes(bench: Bench, b: int, hq: int, hkv: int, nq: int, nk: int, d: int) -> Sizes | None:
+    told = bench.entry.sizes
+    sizes = {"B": b if "B" in told else 1, "Hq": hq, "Hkv": hkv, "Nq": nq, "Nk": nk, "D": d}
+    whole = complete(bench.entry, sizes)
+    return whole if bench.reference is None or bench.reference.allows(whole) else None
+
+
+def attention(scores: Array, keep: Array, v: Array) -> Array:
+    """softmax over the kept keys, times V: [B, Hq, Nq, Dv] in float64, 0 where a row keeps none."""
+    group = scores.shape[1] // v.shape[1]
+    masked = np.where(keep, scores, -np.inf)
+    top = masked.max(-1, keepdims=True)
+    weights = np.where(keep, np.exp(masked - np.where(np.isfinite(top), top, 0)), 0)
+    total = weights.sum(-1, keepdims=True)
+    return np.asarray(weights / np.where(total > 0, total, 1) @ np.repeat(v, group, axis=1))
+
+
+def kept(bench: Bench, compiled: Compiled, sizes: Sizes) -> Array:
+    """Which keys each query looks at, [B, Hq, Nq, Nk], read off the output alone.
+
+    All scores are 0, so that n kept keys have a weight of 1 / n. V holds a power of two for each
+    key of a group in a channel of the group's own: n O is the sum of those that are kept.
+    """
+    b, hq, hkv, nq, nk = (sizes[n] for n in ("B", "Hq", "Hkv", "Nq", "Nk"))
+    d, dv = sizes["D"], sizes["Dv"]
+    each = 1 if bench.half else 8  # keys of a channel
+    q, k = np.zeros((b, hq, nq, d)), np.zeros((b, hkv, nk, d))
+    sums = np.zeros((b, hq, nq, -(-nk // each)))
+    for first in range(0, sums.shape[-1], dv):
+        count = min(dv, sums.shape[-1] - first)
+        v = np.zeros((b, hkv, nk, dv))
+        key = np.arange(first * each, min((first + count) * each, nk))
+        v[:, :, key, key // each - first] = 2.0 ** (key % each)
+        outputs, _ = bench.run(compiled, sizes, q, k, v, Observer())
+        sums[..., first : first + count] = outputs["o"][..., :count]
+    if each == 1:
+        return np.asarray(sums > 0.5 / nk)
+    out = np.zeros((b, hq, nq, nk), np.bool_)
+    for n in range(1, nk + 1):
+        whole = np.rint(sums * n).astype(np.int64)
+        bits = (whole[..., None] >> np.arange(each) & 1).astype(np.bool_)
+        bits = bits.reshape(*whole.shape[:3], -1)[..., :nk]
+        fits = (np.abs(sums * n - whole).max(-1) < 0.01) & (bits.sum(-1) == n)
+        out[fits] = bits[fits]
+    return out
+
+
+def random_inputs(sizes: Sizes, seed: int) -> tuple[Array, Array, Array]:
+    """q, k, v around 0, as exact in bf16 as in float64."""
+    draw = np.random.default_rng(seed)
+
+    def around(heads: str, length: str, width: str) -> Array:
+        shape = [sizes[n] for n in ("B", heads, length, width)]
+        return np.asarray(np.rint(draw.standard_normal(shape) * 64) / 64)
+
+    return around("Hq", "Nq", "D"), around("Hkv", "Nk", "D"), around("Hkv", "Nk", "Dv")
+
+
+def scores(q: Array, k: Array) -> Array:
+    """q . k: [B, Hq, Nq, Nk]."""
+    group = q.shape[1] // k.shape[1]
+    return np.asarray(q @ np.repeat(k, group, axis=1).swapaxes(-1, -2))
+
+
+def told(launches: Sequence[Executed]) -> dict[str, int]:
+    """The kernels that ran, with their thread instructions."""
+    out: dict[str, int] = {}
+    for launch in launches:
+        out[launch.kernel] = out.get(launch.kernel, 0) + launch.thread_instructions
+    return out

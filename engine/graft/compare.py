@@ -1,0 +1,137 @@
+"""Whether the scores of a patched source stand where those of the author's did."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from engine.build.tools.toolchain import Toolchain
+from engine.child.client import Child
+from engine.cuir.nodes import Bool, Expr, Index, walk_expr
+from engine.errors import InputError
+from engine.files import read_text
+from engine.foreign.boundaries import Boundary
+from engine.foreign.check import Asked
+from engine.foreign.codes import Codes
+from engine.foreign.coverage import held
+from engine.foreign.launcher import read_launcher
+from engine.foreign.observed import Look, compile_observed
+from engine.foreign.overlay import reached, roots_of
+from engine.foreign.places import Hook, Place
+from engine.foreign.reference import read_reference
+from engine.foreign.run import Bench, Sizes, probing_sizes
+from engine.foreign.tracks import tracks
+from engine.gates.outcome import Found
+from engine.graft.edits import Edit
+from engine.ptx.observe import Observer
+from engine.scalar_algebra.evaluate import compile_expr
+from engine.spec.recipes.recipe import Recipe
+
+Said = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Patched:
+    """A patched kernel: as a person gave it and with the files changed, which lie in `folder`."""
+
+    was: Asked
+    now: Asked
+    folder: Path
+    edits: Sequence[Edit]
+
+    def place(self, old: Place) -> Boundary:
+        """A place of the author's source in the patched one."""
+        root = reached(self.was)[old.file]
+        number = roots_of(self.was).index(root)
+        shift = sum(
+            len(e.text.encode()) - (e.end - e.start)
+            for e in self.edits
+            if e.file == old.file and e.start < old.after
+        )
+        return Boundary(
+            self.folder / f"root{number}" / old.file.relative_to(root), old.function,
+            old.after + shift, old.line, old.indent, (), (), (),
+        )  # fmt: skip
+
+
+def same_scores(
+    hook: Hook, recipe: Recipe, patched: Patched, child: Child, tools: Toolchain, said: Said
+) -> Found:
+    """Probes the patched source at its hook's places, before what was put there: they hold each
+    score that the recipe keeps, and each that they hold once.
+
+    Raises:
+        InputError: it cannot be probed.
+    """
+    asked, folder = patched.now, patched.folder / "probe"
+    folder.mkdir()
+    assert asked.reference is not None
+    reference = read_reference(asked.reference, child, asked.options)
+    text = read_text(asked.source, "the patched source")
+    shapes = {**reference.shapes, **asked.shapes}
+    entry = read_launcher(
+        text, str(asked.source), asked.launcher, shapes, asked.dtype, reference.scalars,
+        reference.types,
+    )  # fmt: skip
+    bench = Bench(asked, entry, reference, child, folder)
+    looks = [Look(patched.place(p), p.variable) for p in hook.places]
+    observed = compile_observed(asked, entry, looks, tools, folder)
+    why: InputError | None = None
+    for sizes, _ in probing_sizes(bench):
+        said(f"probing at {_words(sizes)}")
+        q, k = Codes(sizes).inputs()
+        v = np.ones((sizes["B"], sizes["Hkv"], sizes["Nk"], sizes["Dv"]))
+        observer = Observer()
+        try:
+            bench.run(observed.compiled, sizes, q, k, v, observer)
+        except InputError as error:
+            why = why or error
+            continue
+        scale = bench.scale(sizes)
+        by = 1.0 if hook.factor == 1 else hook.factor / hook.scale * scale
+        found = tracks(observer)
+        count = np.zeros(int(np.prod(Codes(sizes).shape)), np.int64)
+        for number, place in enumerate(hook.places):
+            at = f"{place.file.name}:{place.line}: {place.variable}"
+            one = held(number, found[number], Codes(sizes), (by,)) if number in found else ""
+            if isinstance(one, str):
+                return Found(False, f"probed again, {at} holds no scores any more: {one}")
+            count += one.covered
+        lacking = int((needed(recipe, sizes) & (count == 0)).sum())
+        if lacking or count.max() > 1:
+            wrong = f"lack {lacking}" if lacking else "hold some more than once"
+            return Found(False, f"probed again, the places of the scores {wrong} ({_words(sizes)})")
+        once = int((count == 1).sum())
+        words = f"{once} scores stand where they stood, once each ({_words(sizes)})"
+        return Found(True, f"probed again, {words}")
+    raise why or InputError("the patched source is probed at no sizes")
+
+
+def needed(recipe: Recipe, sizes: Sizes) -> np.ndarray[Any, Any]:
+    """The pairs that the recipe keeps, as far as indices alone say: [B Hq Nq Nk]."""
+    keep = _of_indices(recipe.keep)
+    shape = Codes(sizes).shape
+    if keep is None:
+        return np.ones(int(np.prod(shape)), np.bool_)
+    kept = compile_expr(keep)
+    out = np.zeros(shape, np.bool_)
+    for at in np.ndindex(*shape):
+        out[at] = bool(kept({**sizes, **dict(zip("bhij", map(int, at), strict=True))}))
+    return out.reshape(-1)
+
+
+def _of_indices(keep: Expr) -> Expr | None:
+    """What of a conjunction asks for no data; None where all does."""
+    match keep:
+        case Bool("and", left, right):
+            a, b = _of_indices(left), _of_indices(right)
+            return b if a is None else a if b is None else Bool("and", a, b)
+    return None if any(isinstance(e, Index) for e in walk_expr(keep)) else keep
+
+
+def _words(sizes: Sizes) -> str:
+    return ", ".join(f"{n} {sizes[n]}" for n in ("B", "Hq", "Hkv", "Nq", "Nk", "D"))

@@ -1,0 +1,161 @@
+"""Edits of a foreign kernel's files: what is put where, in which hunk, and why."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from engine.errors import TransferError
+from engine.types import Hunk, Origin
+
+Files = Mapping[Path, bytes]
+_NEAR = 2  # lines between edits of one hunk
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """Bytes `start` to `end` of a file become `text`.
+
+    Args:
+        title: what it does, in a few words; neighbours of one title are one hunk.
+        clause: the recipe's clauses that it carries, with ", " between them.
+    """
+
+    file: Path
+    start: int
+    end: int
+    text: str
+    title: str
+    reason: str
+    clause: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return {"file": str(self.file), "start": self.start, "end": self.end, "text": self.text,
+                "title": self.title, "reason": self.reason, "clause": self.clause}  # fmt: skip
+
+    @staticmethod
+    def from_json(data: Mapping[str, Any]) -> Edit:
+        return Edit(Path(data["file"]), data["start"], data["end"], data["text"], data["title"],
+                    data["reason"], data["clause"])  # fmt: skip
+
+
+def apply(files: Files, edits: Iterable[Edit]) -> dict[Path, bytes]:
+    """The files that the edits change, with them; bytes outside of the edits' spans are kept.
+
+    Raises:
+        TransferError: two edits overlap, or one is of a file that is not there.
+    """
+    by_file: dict[Path, list[Edit]] = {}
+    for edit in edits:
+        by_file.setdefault(edit.file, []).append(edit)
+    out: dict[Path, bytes] = {}
+    for file, its in by_file.items():
+        if file not in files:
+            raise TransferError(f"{file} is not among the kernel's files")
+        data, at, parts = files[file], 0, []
+        for edit in sorted(its, key=lambda e: (e.start, e.end)):
+            if edit.start < at or edit.end > len(data):
+                raise TransferError(f"two edits of {file.name} overlap")
+            parts += [data[at : edit.start], edit.text.encode()]
+            at = edit.end
+        out[file] = b"".join([*parts, data[at:]])
+    return out
+
+
+def only_spans_changed(old: bytes, new: bytes, edits: Sequence[Edit]) -> bool:
+    """Whether `new` is `old` but for what lies in the edits' spans: read from the front, without
+    what `apply` does."""
+    at = shift = 0
+    for edit in sorted(edits, key=lambda e: (e.start, e.end)):
+        if old[at : edit.start] != new[at + shift : edit.start + shift]:
+            return False
+        grown = len(edit.text.encode()) - (edit.end - edit.start)
+        at, shift = edit.end, shift + grown
+    return old[at:] == new[at + shift :]
+
+
+def grouped(edits: Sequence[Edit], files: Files) -> list[list[Edit]]:
+    """The edits hunk by hunk: those of one title in neighbouring lines, in the order of the file;
+    files and titles in the order of the edits."""
+    groups: dict[tuple[str, Path], list[Edit]] = {}
+    for edit in edits:
+        groups.setdefault((edit.title, edit.file), []).append(edit)
+    out: list[list[Edit]] = []
+    for (_, file), group in groups.items():
+        last: Edit | None = None
+        for edit in sorted(group, key=lambda e: e.start):
+            if last is not None and files[file].count(b"\n", last.end, edit.start) <= _NEAR:
+                out[-1].append(edit)
+            else:
+                out.append([edit])
+            last = edit
+    return out
+
+
+def hunks_of(files: Files, edits: Sequence[Edit], name: Mapping[Path, str]) -> tuple[Hunk, ...]:
+    """What a person reviews: the lines of each group as they are, and as they become."""
+    out: list[Hunk] = []
+    for number, group in enumerate(grouped(edits, files), start=1):
+        first = group[0]
+        data = files[first.file]
+        before, after = _lines(data, group)
+        line = data.count(b"\n", 0, first.start) + 1
+        place = f"{name.get(first.file, first.file.name)}:{line}"
+        out.append(
+            Hunk(f"h{number}", f"{first.title} ({place})", first.reason, first.clause, before,
+                 after, (), Origin.RULES)
+        )  # fmt: skip
+    return tuple(out)
+
+
+def edited(group: Sequence[Edit], files: Files, after: str) -> list[Edit]:
+    """The edit that makes a group's lines a person's own text."""
+    start, end = _span(files[group[0].file], group)
+    return [replace(group[0], start=start, end=end, text=after)]
+
+
+def _span(data: bytes, group: Sequence[Edit]) -> tuple[int, int]:
+    """The whole lines that a group touches."""
+    start = data.rfind(b"\n", 0, group[0].start) + 1
+    end = data.find(b"\n", group[-1].end)
+    return start, len(data) if end < 0 else end
+
+
+def _lines(data: bytes, group: Sequence[Edit]) -> tuple[str, str]:
+    start, end = _span(data, group)
+    inside = [replace(e, start=e.start - start, end=e.end - start) for e in group]
+    made = apply({group[0].file: data[start:end]}, inside)[group[0].file]
+    return _text(data[start:end]), _text(made)
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "surrogateescape")
+
+
+def patch_text(files: Files, changed: Files, name: Mapping[Path, str]) -> str:
+    """A unified diff against the author's files."""
+    out: list[str] = []
+    for file, new in sorted(changed.items()):
+        if new == files[file]:
+            continue
+        shown = name.get(file, file.name)
+        out += _diff(_text(files[file]), _text(new), f"a/{shown}", f"b/{shown}")
+    return "".join(out)
+
+
+def _diff(old: str, new: str, was: str, now: str) -> list[str]:
+    lines = difflib.unified_diff(
+        old.splitlines(keepends=True), new.splitlines(keepends=True), was, now
+    )
+    return [line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n"
+            for line in lines]  # fmt: skip
+
+
+def changed_lines(files: Files, changed: Files) -> int:
+    """Lines that a patch adds or removes."""
+    text = patch_text(files, changed, {})
+    return sum(1 for line in text.splitlines()
+               if line[:1] in "+-" and not line.startswith(("+++ ", "--- ")))  # fmt: skip

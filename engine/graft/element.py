@@ -1,0 +1,281 @@
+"""What a recipe does to one score, as statements of C++ at a place of a foreign source.
+
+The expressions are written by the lowerer's own emitter; the names of the recipe (x, b, h, i, j,
+sizes, inputs) are what probing found that the source calls them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from engine.cuir.functions import FUNCTIONS
+from engine.cuir.nodes import Binary, Call, Compare, Expr, Index, Name, Num, walk_expr
+from engine.cuir.rewrite import map_expr
+from engine.errors import LowerError, TransferError
+from engine.foreign.places import Place
+from engine.lower.spelling.cpp_kinds import Kinds
+from engine.lower.spelling.emit import Emitter, Names
+from engine.lower.spelling.templates import default_templates
+from engine.spec.recipes.recipe import Recipe
+from engine.transfer.linear import tidy
+from engine.transfer.logic import factored, negate
+
+X, SCORE = Name("x"), Name("s")
+COORDINATES = {"b": "batch", "h": "head", "i": "row", "j": "key"}
+SIZES = ("B", "Hq", "Hkv", "Nq", "Nk", "D", "Dv")
+# The functions of CUDA's own headers, in single precision.
+_CUDA = {n: f.also[0] for n, f in FUNCTIONS.items() if f.also and f.gives == "float"}
+_CUDA |= {n: n for n in ("abs", "min", "max", "erf", "sin", "cos")}
+_ATOM = re.compile(r"[\w.:]+|[\w.:>\-]*\w(\[[^\[\]]*\]|\([^()]*\))*")
+_ONE = ("1.0f", "1")
+_SUM, _PRODUCT, _STRONG = 10, 11, 14  # binding strengths, as the emitter counts them
+_KINDS = {"f32": "f32", "T": "f32", "f16": "f32", "bf16": "f32", "i32": "i32", "i64": "i64",
+          "bool": "bool"}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """The statements that stand at a place, and which clauses of the recipe they carry.
+
+    Args:
+        inputs: the recipe's extra inputs that they read, which the place must be given.
+    """
+
+    text: str
+    clauses: tuple[str, ...]
+    inputs: tuple[str, ...]
+
+
+def masked_or_scored(recipe: Recipe) -> tuple[Expr | None, Expr | None]:
+    """What becomes of a scaled score `s` (None: nothing), and which pairs are dropped (None: none).
+
+    Raises:
+        TransferError: the recipe asks for what is no edit of a score.
+    """
+    if recipe.weight is not None:
+        raise TransferError("a weight that is no softmax is not carried into a foreign kernel")
+    if recipe.sink is not None or recipe.changes_output or recipe.changes_operands:
+        raise TransferError(
+            "only scores and masks are carried into a foreign kernel: this spec also changes "
+            + ", ".join(
+                words
+                for words, asked in (
+                    ("q or k before the product", recipe.changes_operands),
+                    ("the sum of a row (a sink)", recipe.sink is not None),
+                    ("the output", recipe.changes_output),
+                )
+                if asked
+            )
+        )
+    dropped = negate(factored(recipe.keep))
+    return _of_scaled(recipe.score), None if dropped == Num(False) else dropped
+
+
+def _of_scaled(score: Expr) -> Expr | None:
+    """The score over `s`, q . k times 1 / sqrt(D); over x where another scale is asked for."""
+    usual = (Call("rsqrt", (Name("D"),)), Binary("/", Num(1.0), Call("sqrt", (Name("D"),))))
+
+    def scaled(node: Expr) -> Expr | None:
+        match node:
+            case Binary("*", Name("x"), factor) | Binary("*", factor, Name("x")):
+                return SCORE if factor in usual else None
+            case Binary("/", Name("x"), Call("sqrt", (Name("D"),))):
+                return SCORE
+        return None
+
+    out = map_expr(score, scaled)
+    return None if out == SCORE else out
+
+
+def write(
+    recipe: Recipe, place: Place, source: str, values: Mapping[str, str], minus: str,
+    equal_lengths: bool,
+) -> Written:  # fmt: skip
+    """The statements for one place.
+
+    Args:
+        source: the text of the place's file: new names are none of its words.
+        values: how an extra input is called there.
+        minus: what a dropped pair's score becomes: `-INFINITY`, or a number.
+        equal_lengths: whether the kernel has one length for rows and keys.
+
+    Raises:
+        TransferError: a coordinate, a size or a function that has no writing there.
+    """
+    score, dropped = masked_or_scored(recipe)
+    if equal_lengths:
+        score, dropped = (None if e is None else _one_length(e) for e in (score, dropped))
+    if score is None and dropped is None:
+        return Written("", (), ())
+    writer = _Writer(recipe, place, source, dict(values))
+    lines: list[str] = []
+    if score is not None:
+        lines += writer.score(score)
+    if dropped is not None:
+        lines.append(f"if ({writer.text(dropped)}) {writer.place.element} = {minus};")
+    declared = writer.declared()
+    if place.elements > 1:
+        e = writer.e
+        head = ["#pragma unroll", f"for (int {e} = 0; {e} < {place.elements}; ++{e}) {{"]
+        lines = [*head, *(f"  {line}" for line in (*declared, *lines)), "}"]
+    elif declared:  # in a block of their own, so that they hide nothing
+        lines = ["{", *(f"  {line}" for line in (*declared, *lines)), "}"]
+    text = "".join(f"\n{place.indent}{line}" for line in lines)
+    clauses = [c.kind for c in recipe.clauses]
+    carried = [k for k in clauses if k in ("softcap", "bias", "score") and score is not None]
+    carried += [k for k in clauses if k == "mask" and dropped is not None]
+    return Written(text, tuple(dict.fromkeys(carried)), tuple(sorted(writer.read)))
+
+
+def _one_length(expr: Expr) -> Expr:
+    """Nk and Nq are one number: differences of the two go."""
+
+    def same(node: Expr) -> Expr | None:
+        return Name("Nq") if node == Name("Nk") else None
+
+    def short(node: Expr) -> Expr | None:
+        match node:
+            case Compare(op, left, right):
+                return Compare(op, _tidy(left), _tidy(right))
+            case Binary("+" | "-") if (made := _tidy(node)) != node:
+                return made
+        return None
+
+    return map_expr(map_expr(expr, same), short)
+
+
+def _tidy(expr: Expr) -> Expr:
+    """A whole number as a short sum; anything with a load or a float in it stays."""
+    kinds = [e for e in walk_expr(expr) if isinstance(e, Index | Call) or e in (X, SCORE)]
+    floats = [e for e in walk_expr(expr) if isinstance(e, Num) and isinstance(e.value, float)]
+    return expr if kinds or floats else tidy(expr)
+
+
+class _Writer:
+    """Writes expressions of a recipe in the words of a place."""
+
+    def __init__(
+        self, recipe: Recipe, place: Place, source: str, values: Mapping[str, str]
+    ) -> None:
+        self.values = values
+        self.inputs = {i.name: i for i in recipe.extra()}
+        self.source = source
+        self.words = frozenset(re.findall(r"\w+", source))
+        self.e = self.fresh("e")
+        self.place = _numbered(place, self.e)
+        self.used: dict[str, str] = {}  # coordinates that have a variable of their own
+        self.read: set[str] = set()
+        locals = {"x": "f32", "s": "f32", **dict.fromkeys((*COORDINATES, *SIZES), "i32")}
+        locals |= {i.name: _KINDS[i.dtype] for i in self.inputs.values()}
+        self.emitter = Emitter(
+            Kinds(default_templates(), {}, {}, locals),
+            Names(frozenset(), dict(_CUDA)),
+            frozenset(_CUDA),
+            reuse=self.spelled,
+        )
+
+    def fresh(self, name: str) -> str:
+        while name in self.words:
+            name += "_"
+        return name
+
+    def text(self, expr: Expr, need: int = 0) -> str:
+        try:
+            return self.emitter.text(expr, need)
+        except LowerError as error:
+            raise TransferError(f"{self.where}: {error.message}") from None
+
+    @property
+    def where(self) -> str:
+        return f"{self.place.file.name}:{self.place.line}"
+
+    def score(self, score: Expr) -> list[str]:
+        """The statements that put a new score into the element."""
+        element, to = self.place.element, self.place.to_score
+        value = score if to in _ONE else Binary("/", score, Name("to_score"))
+        return [f"{element} = {self.text(value)};"]
+
+    def declared(self) -> list[str]:
+        """Variables for coordinates that are no single name."""
+        return [f"const int {name} = {self.place.coordinates[c]};" for c, name in self.used.items()]
+
+    def spelled(self, expr: Expr) -> tuple[str, int] | None:
+        """What the source has for a name of the recipe, with how tightly it binds."""
+        match expr:
+            case Name("s"):
+                text, to = self.place.element, self.place.to_score
+                if to in _ONE:
+                    return text, _STRONG
+                return f"{text} * {_in(to, _PRODUCT)}", _PRODUCT
+            case Name("x"):
+                natural, _ = self.spelled(SCORE) or ("", 0)
+                return f"{natural} * sqrtf({self.size('D')})", _PRODUCT
+            case Name("to_score"):
+                return self.place.to_score, strength(self.place.to_score)
+            case Name(id) if id in COORDINATES:
+                return self.coordinate(id), _STRONG
+            case Name(id) if id in SIZES:
+                text = self.size(id)
+                return text, strength(text)
+            case Name(id) if id in self.inputs and not self.inputs[id].dims:
+                self.read.add(id)
+                return self.values.get(id, id), _STRONG
+            case Index(Name(id), index) if id in self.inputs:
+                return self.load(id, index), _STRONG
+            case Call("sigmoid", (inner,)):
+                return f"1.0f / (1.0f + expf(-{self.text(inner, _STRONG)}))", _PRODUCT
+        return None
+
+    def coordinate(self, name: str) -> str:
+        """The source's own variable that holds a coordinate, else one of ours."""
+        text = self.place.coordinates.get(name)
+        if text is None:
+            raise TransferError(f"{self.where}: nothing in scope there is {COORDINATES[name]}")
+        if re.fullmatch(r"[\w.]+", text) and text != self.e:
+            return text
+        return self.used.setdefault(name, self.fresh(COORDINATES[name]))
+
+    def size(self, name: str) -> str:
+        text = self.place.sizes.get(name)
+        if text is None and name == "Dv":
+            text = self.place.sizes.get("D")
+        if text is None:
+            raise TransferError(f"{self.where}: nothing in scope there is {name}")
+        if text.isdigit() or re.search(rf"\bint\s+(\w+\s*,\s*)*{re.escape(text)}\b", self.source):
+            return text
+        # An unsigned or a 64-bit length would make a difference of the two another number.
+        return f"int({text})"
+
+    def load(self, name: str, index: tuple[Expr, ...]) -> str:
+        """An element of an extra input, which is contiguous."""
+        self.read.add(name)
+        dims = self.inputs[name].dims
+        at: Expr = Num(0)
+        for dim, item in zip(dims, index, strict=True):
+            if dim == "1":
+                continue
+            size: Expr = Num(int(dim)) if dim.isdigit() else Name(dim)
+            at = item if at == Num(0) else Binary("+", Binary("*", at, size), item)
+        return f"{self.values.get(name, name)}[{self.text(at)}]"
+
+
+def _numbered(place: Place, e: str) -> Place:
+    """The place with another name for the element's number."""
+    named = {n: re.sub(r"\be\b", e, t) for n, t in place.coordinates.items()}
+    return replace(place, element=re.sub(r"\be\b", e, place.element), coordinates=named)
+
+
+def strength(text: str) -> int:
+    """How tightly C++ text binds, in the emitter's words; 0 where that is not plain."""
+    if _ATOM.fullmatch(text):
+        return _STRONG
+    flat = re.sub(r"\([^()]*\)|\[[^\[\]]*\]", "", text)
+    if re.search(r"[?<>=&|^,!()\[\]]", flat.replace("->", ".")):
+        return 0
+    return _SUM if re.search(r"[+\-]", flat.replace("->", ".")) else _PRODUCT
+
+
+def _in(text: str, need: int) -> str:
+    return text if strength(text) >= need else f"({text})"

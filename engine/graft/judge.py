@@ -1,0 +1,236 @@
+"""G1, G2 and G3 of a kernel that is executed as PTX: what running, building and probing it say.
+
+Everything here is of the sizes that were run. No verdict says more.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from engine.build.build import ended_by_signal
+from engine.build.machine_code.compare import compare
+from engine.build.machine_code.products import Launch, read_specialisation
+from engine.build.machine_code.ptxas import function_name
+from engine.build.machine_code.result import BuildResult
+from engine.build.tools.process import run
+from engine.build.tools.toolchain import Toolchain, compiler_environ
+from engine.child.client import Child
+from engine.cuir.arch import arch as arch_of
+from engine.cuir.nodes import Compare, Expr, Name, Num, walk_expr
+from engine.errors import InputError
+from engine.foreign.check import Asked, Checked, check_kernel, place, shorter
+from engine.foreign.launcher import Launcher
+from engine.gates.outcome import Found
+from engine.graft.edits import Edit, Files, only_spans_changed
+from engine.spec.recipes.recipe import Recipe
+
+Said = Callable[[str], None]
+LIMIT = 1800.0  # seconds for one compilation
+MOST_KEYS = 4096  # of a case, so that executing it stays a matter of minutes
+KEY = "kernel"
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What executing a kernel in its cases gave."""
+
+    found: Found
+    launches: Mapping[str, Launch]  # by the kernel's plain name
+    work: int  # executed thread instructions, of all cases together
+    seconds: float
+
+
+def judge_run(asked: Asked, child: Child, said: Said) -> Ran:
+    """Executes every thread of the kernel in each case, and compares with its reference.
+
+    Raises:
+        InputError: it does not compile, or has what cannot be executed.
+    """
+    begin = time.monotonic()
+    wrong: list[str] = []
+    rows: list[dict[str, Any]] = []
+    launches: dict[str, Launch] = {}
+    compared = work = 0
+    assert asked.reference is not None
+    for checked in check_kernel(asked, said, child):
+        findings = shorter(list(checked.findings), asked.source)
+        for f in findings:
+            wrong.append(f"{place(f.at, asked.source)}: {f.kind}: {f.words} ({checked.case})")
+        wrong += [f"{d} ({checked.case})" for d in checked.differences or ()]
+        compared += checked.differences is not None and bool(checked.errors)
+        done = sum(launch.thread_instructions for launch in checked.launches)
+        work += done
+        for launch in checked.launches:
+            threads = launch.block[0] * launch.block[1] * launch.block[2]
+            launches[function_name(launch.kernel)] = Launch(launch.shared, threads)
+        rows.append(_row(checked, len(findings), done))
+        said(f"{checked.case}: {_words(checked, len(findings))}")
+    details: dict[str, Any] = {"how": "run at these sizes", "cases": rows, "instructions": work}
+    name = asked.reference.name
+    if wrong:
+        details["wrong"] = wrong[:20]
+        return Ran(Found(False, wrong[0], details), launches, work, time.monotonic() - begin)
+    if not compared:
+        reason = f"no case could be compared with {name}"
+        return Ran(Found(False, reason, details), launches, work, time.monotonic() - begin)
+    sizes = "; ".join(str(row["case"]) for row in rows if row["compared"])
+    reason = f"executed as PTX it equals {name} at the sizes that were run: {sizes}"
+    return Ran(Found(True, reason, details), launches, work, time.monotonic() - begin)
+
+
+def _row(checked: Checked, findings: int, work: int) -> dict[str, Any]:
+    return {
+        "case": str(checked.case), "sizes": dict(checked.case.sizes),
+        "compared": checked.differences is not None and bool(checked.errors),
+        "errors": dict(checked.errors), "findings": findings, "instructions": work,
+        "seconds": round(sum(launch.seconds for launch in checked.launches), 2),
+        **({"skipped": checked.skipped} if checked.skipped else {}),
+    }  # fmt: skip
+
+
+def _words(checked: Checked, findings: int) -> str:
+    if checked.skipped:
+        return f"not run: {checked.skipped}"
+    if findings or checked.differences:
+        return f"{findings} findings, {len(checked.differences or ())} outputs wrong"
+    errors = ", ".join(f"{n.upper()} off by at most {e:.2g}" for n, e in checked.errors.items())
+    return errors or "nothing to compare"
+
+
+# --- the cases ---------------------------------------------------------------------------------
+
+
+def cases_for(
+    recipe: Recipe, launcher: Launcher, sizes: Sequence[Mapping[str, int]]
+) -> list[dict[str, int]]:
+    """The kernel's own cases, and more where they would not show what the recipe asks for: two
+    batches or heads where values depend on them, keys beyond a mask's own numbers.
+
+    Raises:
+        InputError: a number of the mask is beyond what is executed here.
+    """
+    out = [dict(s) for s in sizes]
+    smallest = min(out, key=_size)
+    names = {
+        e.id for part in (recipe.score, recipe.keep) for e in walk_expr(part) if isinstance(e, Name)
+    }
+    for dim, asked in (("B", "b"), ("Hq", "h")):
+        if asked in names and dim in launcher.sizes and all(s.get(dim, 1) < 2 for s in out):
+            more = dict(smallest)
+            times = 2 // more.get(dim, 1)
+            for name in (dim, "Hkv") if dim == "Hq" and "Hkv" in more else (dim,):
+                more[name] = more.get(name, 1) * times
+            out.append(more)
+    reach = max((abs(n) for n in _numbers(recipe.keep)), default=0)
+    keys = max(_keys(s) for s in out)
+    if keys < reach + 2:
+        base = {n: (1 if n in ("B", "Hq", "Hkv") else s) for n, s in smallest.items()}
+        times = -(-(reach + 1 + _keys(base)) // _keys(base))
+        if _keys(base) * times > MOST_KEYS:
+            raise InputError(
+                f"the mask has the number {reach}, and no case of at most {MOST_KEYS} keys shows "
+                "what it does",
+                fix="judge it with a smaller one, such as --set window=64",
+            )
+        lengths = ("N", "Nq", "Nk")
+        out.append({n: s * times if n in lengths else s for n, s in base.items()})
+    return out
+
+
+def _numbers(keep: Expr) -> Iterator[int]:
+    """Whole numbers that keys are compared with."""
+    for compare_ in walk_expr(keep):
+        if isinstance(compare_, Compare):
+            for e in walk_expr(compare_):
+                if isinstance(e, Num) and isinstance(e.value, int):
+                    yield int(e.value)
+
+
+def _keys(sizes: Mapping[str, int]) -> int:
+    return sizes.get("Nk", sizes.get("N", sizes.get("Nq", 1)))
+
+
+def _size(sizes: Mapping[str, int]) -> int:
+    rows = sizes.get("Nq", sizes.get("N", 1))
+    return rows * _keys(sizes) * sizes.get("B", 1) * sizes.get("Hq", 1)
+
+
+# --- G3 ----------------------------------------------------------------------------------------
+
+
+def judge_bytes(files: Files, changed: Files, edits: Sequence[Edit]) -> Found:
+    """Whether only bytes in the edits' spans are others."""
+    for file, new in changed.items():
+        own = [e for e in edits if e.file == file]
+        if not only_spans_changed(files[file], new, own):
+            return Found(False, f"bytes of {file.name} outside of the edits' spans are others")
+    return Found(True, "bytes outside of the edits' spans are the author's")
+
+
+def judge_build(
+    source: Asked, patched: Asked, launches: Mapping[str, Launch], tools: Toolchain, folder: Path,
+    said: Said,
+) -> Found:  # fmt: skip
+    """Builds both for the arch; a pass where nothing is lost: registers that spill, local memory,
+    matrix instructions, resident blocks."""
+    said(f"compiling both for {source.flags.arch}")
+    was, now = (
+        _built(asked, launches, tools, folder / name)
+        for asked, name in ((source, "was"), (patched, "now"))
+    )
+    details: dict[str, Any] = {"was": was.to_json(), "now": now.to_json()}
+    if not was.ok:
+        return Found(False, f"the source does not build: {was.reason}", details)
+    problems = compare(was, now)
+    details["problems"] = [p.to_json() for p in problems]
+    if problems:
+        return Found(False, str(problems[0]).removeprefix(f"{KEY} "), details)
+    return Found(True, _uses(was, now), details)
+
+
+def _built(
+    asked: Asked, launches: Mapping[str, Launch], tools: Toolchain, folder: Path
+) -> BuildResult:
+    """Machine code, and what ptxas says of it."""
+    shutil.rmtree(folder, ignore_errors=True)
+    kept = folder / "kept"
+    kept.mkdir(parents=True)
+    code = asked.flags.arch.removeprefix("sm_")
+    real = replace(asked.flags, more=asked.flags.more or ("-std=c++17",))
+    words = [w for w in real.words() if not w.startswith("-gencode")]
+    command = [
+        str(tools.nvcc.path), "-O3", "-Xptxas=-v", f"-gencode=arch=compute_{code},code=sm_{code}",
+        "--keep", "--keep-dir", str(kept), f"-I{asked.source.parent}", *words, "-x", "cu", "-c",
+        str(asked.source), "-o", str(folder / f"{KEY}.o"),
+    ]  # fmt: skip
+    done = run(command, cwd=folder, environ=compiler_environ(), limit=LIMIT)
+    (folder / f"{KEY}.log").write_text(done.output, encoding="utf-8")
+    for end in ("cubin", "ptx"):
+        for made in kept.glob(f"*.{end}"):
+            shutil.move(made, folder / f"{KEY}.{end}")
+    disassembler = tools.nvdisasm or tools.cuobjdump
+    if done.ok and disassembler is not None:
+        flag = "-c" if tools.nvdisasm else "-sass"
+        text = run([str(disassembler.path), flag, str(folder / f"{KEY}.cubin")], cwd=folder,
+                   environ=compiler_environ(), limit=LIMIT)  # fmt: skip
+        (folder / f"{KEY}.sass").write_text(text.output if text.ok else "", encoding="utf-8")
+    uses = read_specialisation(folder, KEY, arch_of(asked.flags.arch), launches)
+    return BuildResult(
+        done.ok and uses.ok, asked.flags.arch, tools.identity, "", None, (uses,),
+        () if done.ok else ended_by_signal(done), done.output, 1, done.seconds,
+    )  # fmt: skip
+
+
+def _uses(was: BuildResult, now: BuildResult) -> str:
+    said = []
+    for kernel in now.specialisations[0].kernels:
+        before = was.specialisations[0].kernel(kernel.name)
+        old = "new" if before is None else f"the source: {before.use.registers}"
+        spills = "spills as the source does" if kernel.use.spill_store_bytes else "no spills"
+        said.append(f"{kernel.name} {kernel.use.registers} registers ({old}), {spills}")
+    return "; ".join(said)

@@ -1,0 +1,42 @@
+"""What was found of a kernel as a session keeps it, to be read again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from engine.foreign.places import Found, Hook, Loop, Meaning, Place
+
+
+def found_json(found: Found) -> str:
+    """All that was found, as JSON."""
+    return json.dumps(asdict(found), indent=2, default=str) + "\n"
+
+
+def read_found(text: str) -> Found:
+    """What `found_json` wrote."""
+    data = json.loads(text)
+    return Found(
+        tuple(_hook(h) for h in data["hooks"]),
+        tuple(Meaning(**_filed(m)) for m in data["meanings"]),
+        tuple(_loop(x) for x in data["loops"]),
+        tuple(data["refused"]),
+        data["executed"],
+        tuple(map(Path, data["files"])),
+    )
+
+
+def _filed(data: Mapping[str, Any]) -> dict[str, Any]:
+    return {**data, "file": Path(data["file"])}
+
+
+def _hook(data: Mapping[str, Any]) -> Hook:
+    return Hook(**{**data, "places": tuple(Place(**_filed(p)) for p in data["places"])})
+
+
+def _loop(data: Mapping[str, Any]) -> Loop:
+    spans = {n: None if data[n] is None else tuple(data[n]) for n in ("first", "end")}
+    return Loop(**{**_filed(data), **spans})

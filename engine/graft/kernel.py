@@ -1,0 +1,116 @@
+"""A kernel that `cubridge import` wrote, as the service takes a kernel: executed as PTX."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from engine.errors import InputError, TransferError
+from engine.files import SOURCE_LIMIT, read_file
+from engine.foreign.check import Asked
+from engine.foreign.launcher import read_launcher
+from engine.foreign.package import MANIFEST, read_package
+from engine.lift.files.kernel_package import KernelPackage
+from engine.spec.python.declarations import declared
+from engine.spec.python.signature import Signature
+from engine.spec.python.spec_file import read_source
+
+_TEXTS = frozenset({".cu", ".cuh", ".h", ".hpp", ".inl", ".cpp", ".hxx", ".inc", ".impl"})
+_MOST_FILES = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutedKernel(KernelPackage):
+    """A kernel of others: `asked` says how it is compiled, launched and compared. Its one
+    specialisation is the type and the head size that its cases have."""
+
+    asked: Asked
+
+    @property
+    def executed(self) -> bool:
+        return True
+
+
+def load_executed(folder: Path) -> ExecutedKernel:
+    """The kernel in a folder that `cubridge import` wrote.
+
+    Raises:
+        InputError: a file of it is missing or not what it should be.
+    """
+    folder = folder.absolute()
+    asked = read_package(folder)
+    assert asked.reference is not None
+    if not asked.sizes:
+        raise InputError(
+            f"{folder / MANIFEST} names no cases",
+            fix='import it again with --sizes "B=1 Hq=2 N=64 D=64", small and whole tiles',
+        )
+    source = read_file(asked.source, "write it", SOURCE_LIMIT)
+    parts = {
+        "source": source,
+        "headers": _digest(folder, asked),
+        "reference": read_file(asked.reference, "write it", SOURCE_LIMIT),
+        "manifest": read_file(folder / MANIFEST, "import the kernel again"),
+    }
+    hashes = {name: hashlib.sha256(data).hexdigest() for name, data in parts.items()}
+    whole = "\n".join(f"{name} {digest}" for name, digest in sorted(hashes.items()))
+    hashes["package"] = hashlib.sha256(whole.encode()).hexdigest()
+    columns = str(asked.sizes[0].get("D", asked.head_dim))
+    return ExecutedKernel(
+        folder.name, f"{folder.name}, executed as PTX", folder, str(asked.source), asked.launcher,
+        source, (), (asked.flags.arch,), ({"T": _dtype(asked, source), "D": columns},), {},
+        asked.reference, {}, hashes, asked,
+    )  # fmt: skip
+
+
+_PLAIN = {"Hq": "H", "Hkv": "H", "Nq": "N", "Nk": "N", "Dv": "D"}
+
+
+def same_layout(kernel: ExecutedKernel, asked: Signature) -> None:
+    """Raises TransferError where a spec declares q, k, v or the output in another order of
+    dimensions than the kernel's own reference does: the kernel reads memory in its own."""
+    assert kernel.reference is not None
+    own = _dims(Signature.of(declared(read_source(kernel.reference, {}))))
+    for name, dims in _dims(asked).items():
+        if [_PLAIN.get(d, d) for d in dims] != [_PLAIN.get(d, d) for d in own.get(name, dims)]:
+            raise TransferError(
+                f"the spec's {name} is [{', '.join(dims)}] and the kernel's "
+                f"[{', '.join(own[name])}]",
+                fix="declare the spec's tensors in the kernel's order",
+            )
+
+
+def _dims(said: Signature) -> dict[str, tuple[str, ...]]:
+    return {i.role: i.dims for i in said.inputs if i.role != "extra"} | {"o": said.output_dims}
+
+
+def _dtype(asked: Asked, source: bytes) -> str:
+    """The element type of q."""
+    assert asked.reference is not None
+    said = declared(read_source(asked.reference, {}))
+    shapes = {i.name if i.role == "extra" else i.role: " ".join(i.dims)
+              for i in Signature.of(said).inputs}  # fmt: skip
+    text = source.decode("utf-8", "surrogateescape")
+    launcher = read_launcher(text, str(asked.source), asked.launcher, {**shapes, **asked.shapes},
+                             asked.dtype, dict(said.scalars))  # fmt: skip
+    return next((p.dtype for p in launcher.tensors if p.means == "q"), asked.dtype)
+
+
+def files_below(folder: Path) -> Iterator[Path]:
+    """The C++ texts of a folder, sorted."""
+    found = (p for p in folder.rglob("*") if p.suffix in _TEXTS and p.is_file())
+    yield from sorted(found)[:_MOST_FILES]
+
+
+def _digest(folder: Path, asked: Asked) -> bytes:
+    """What the kernel may include: the texts beside the source and in its include folders."""
+    out = hashlib.sha256()
+    for root in (folder, *(Path(i) for i in asked.flags.includes)):
+        for file in files_below(root):
+            if file != asked.source:
+                data = read_file(file, "make it readable", SOURCE_LIMIT)
+                name = file.relative_to(root).as_posix()
+                out.update(f"{len(name)} {name} {len(data)}\n".encode() + data)
+    return out.digest()

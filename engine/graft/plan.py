@@ -1,0 +1,75 @@
+"""A recipe as edits of a foreign kernel's files, at the places that probing found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from engine.errors import TransferError
+from engine.foreign.launcher import Launcher
+from engine.foreign.places import Found, Hook
+from engine.graft.edits import Edit, Files
+from engine.graft.element import masked_or_scored, write
+from engine.graft.route import Router, values_at
+from engine.spec.recipes.recipe import Recipe
+
+# What a dropped pair's score becomes, as evidence decides: -inf is what the recipe says, and right
+# where the kernel guards rows whose first tiles are dropped; a large number where it does not.
+MINUS = ("-INFINITY", "-1e38f")
+
+
+def plan(
+    recipe: Recipe, hook: Hook, files: Files, source: Path, launcher: Launcher, minus: str
+) -> list[Edit]:
+    """The edits that carry a recipe; none where it asks for no other score and drops no pair.
+
+    Raises:
+        TransferError: a part of the recipe is no edit of a score, or has no writing there.
+    """
+    router = Router(files, source, launcher.name)
+    items = {i.name: i for i in recipe.extra()}
+    if recipe.lse == "2":
+        raise TransferError("a log-sum-exp in base 2 is not carried into a foreign kernel")
+    equal = not {"Nq", "Nk"} <= launcher.sizes
+    edits: list[Edit] = []
+    for place in hook.places:
+        text = files[place.file].decode("utf-8", "surrogateescape")
+        first = write(recipe, place, text, {}, minus, equal)
+        if not first.text:
+            continue
+        values = values_at(router, items, first.inputs, place)
+        made = write(recipe, place, text, values, minus, equal)
+        edits.append(
+            Edit(place.file, place.after, place.after, made.text, _title(recipe),
+                 _reason(recipe, hook, minus), ", ".join(made.clauses))
+        )  # fmt: skip
+    return [*edits, *router.edits]
+
+
+def hook_of(found: Found) -> Hook:
+    """The hook to write at.
+
+    Raises:
+        TransferError: none was found, with what probing says.
+    """
+    if not found.hooks:
+        why = "; ".join(found.refused) or "probing found no place that holds every score once"
+        raise TransferError(f"the kernel has no scores to edit: {why}")
+    return found.hooks[0]
+
+
+def _title(recipe: Recipe) -> str:
+    score, dropped = masked_or_scored(recipe)
+    parts = ["the spec's score"] * (score is not None) + ["its mask"] * (dropped is not None)
+    return ("Compute " if score is not None else "Apply ") + " and ".join(parts).replace(
+        "its", "its" if score is not None else "the spec's"
+    )
+
+
+def _reason(recipe: Recipe, hook: Hook, minus: str) -> str:
+    said = [hook.evidence.rstrip(".")]
+    if masked_or_scored(recipe)[1] is not None and minus != MINUS[0]:
+        said.append(
+            f"a dropped pair becomes {minus}: with -INFINITY the patched kernel was wrong when "
+            "it was executed"
+        )
+    return "; ".join(said)

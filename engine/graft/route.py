@@ -1,0 +1,274 @@
+"""The way of an extra input from the launcher to a place: through parameters, or through a struct
+that comes there already. Never a device global, so that two streams do not share one.
+
+Whether a struct comes there is told by what probing found: sizes that are its members.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import tree_sitter_cuda
+from tree_sitter import Language, Node, Parser
+
+from engine.errors import TransferError
+from engine.foreign.launcher import declarator_of
+from engine.foreign.places import Place
+from engine.graft.edits import Edit, Files
+from engine.spec.recipes.recipe import Input
+
+_TYPES = {"f32": "float", "i32": "int", "i64": "long long", "bool": "unsigned char"}
+
+
+@dataclass(slots=True)
+class Router:
+    """Brings inputs to places of one kernel.
+
+    Args:
+        files: what the kernel is made of: its source, and headers that were observed.
+        launcher: the name of the function that a caller calls, in `source`.
+    """
+
+    files: Files
+    source: Path
+    launcher: str
+    edits: list[Edit] = field(default_factory=list)
+    _trees: dict[Path, Node] = field(default_factory=dict)
+    _done: set[tuple[str, str]] = field(default_factory=set)
+
+    def bring(self, item: Input, place: Place) -> str:
+        """What the input is called at the place.
+
+        Raises:
+            TransferError: no way is found, with where it ended; or an element type that no C++
+                type is known for.
+        """
+        if item.dtype not in _TYPES:
+            raise TransferError(f"the input {item.name} has elements of the kernel's own type: "
+                                "only f32, i32, i64 and bool are brought in")  # fmt: skip
+        function = self._enclosing(place.file, place.after)
+        member = self._member(place, function)
+        if member is not None:
+            return self._by_struct(item, *member)
+        self._by_parameter(item, _name(function), place.file)
+        return item.name
+
+    # --- through parameters ------------------------------------------------------------------
+
+    def _by_parameter(self, item: Input, function: str, file: Path) -> None:
+        """Gives a function a parameter of the input's name, and so all that call it."""
+        if (item.name, function) in self._done:
+            return
+        self._done.add((item.name, function))
+        found = [(f, n) for f, n in self._functions() if _name(n) == function]
+        if not found:
+            raise TransferError(f"{file.name}: no function {function} is seen, so {item.name} "
+                                "has no way there")  # fmt: skip
+        entry = function == self.launcher
+        for at, node in found:
+            declarator = declarator_of(node)
+            assert declarator is not None
+            listed = declarator.child_by_field_name("parameters")
+            assert listed is not None
+            torch = entry and b"Tensor" in (listed.text or b"")
+            self._append(item, at, listed, _declared(item, torch), f"a parameter of {function}")
+        if entry:
+            return
+        calls = list(self._calls(function))
+        if not calls:
+            raise TransferError(f"{file.name}: no call of {function} is seen, so {item.name} has "
+                                "no way there")  # fmt: skip
+        for at, call, caller in calls:
+            listed = call.child_by_field_name("arguments")
+            assert listed is not None
+            self._append(item, at, listed, self._passed(item, caller), f"an argument of {function}")
+            self._by_parameter(item, _name(caller), at)
+
+    def _passed(self, item: Input, function: Node) -> str:
+        """How a function that has the input as a parameter gives it on."""
+        declarator = declarator_of(function)
+        torch = _name(function) == self.launcher and b"Tensor" in (
+            (declarator.text or b"") if declarator else b""
+        )
+        return f"{item.name}.data_ptr<{_TYPES[item.dtype]}>()" if torch else item.name
+
+    def _append(self, item: Input, file: Path, listed: Node, text: str, what: str) -> None:
+        """Puts a text at the end of a list in parentheses or braces; before a stream at its end."""
+        inside = [n for n in listed.named_children if n.type != "comment"]
+        if not inside:
+            at, put = listed.start_byte + 1, text
+        elif b"cudaStream_t" in (inside[-1].text or b"") and len(inside) > 1:
+            at, put = inside[-1].start_byte, f"{text}, "
+        else:
+            at, put = inside[-1].end_byte, f", {text}"
+        self.edits.append(
+            Edit(file, at, at, put, f"Pass {item.name}", f"{item.name} is {what}", "input")
+        )
+
+    # --- through a struct --------------------------------------------------------------------
+
+    def _member(self, place: Place, function: Node) -> tuple[str, str] | None:
+        """A parameter of the function and a member of it that probing found to be a size."""
+        declarator = declarator_of(function)
+        listed = declarator.child_by_field_name("parameters") if declarator else None
+        names = {_parameter_name(n) for n in (listed.named_children if listed else ())}
+        for text in (*place.sizes.values(), place.to_score, *place.coordinates.values()):
+            for object, arrow, member in re.findall(r"\b(\w+)(\.|->)(\w+)\b", text):
+                if object in names and len(list(self._structs(member))) == 1:
+                    return f"{object}{arrow}", member
+        return None
+
+    def _by_struct(self, item: Input, through: str, member: str) -> str:
+        """Gives the struct with `member` one of the input's name, set where `member` is."""
+        name = f"{through}{item.name}"
+        if (item.name, f"struct {member}") in self._done:
+            return name
+        self._done.add((item.name, f"struct {member}"))
+        ((file, struct, own),) = self._structs(member)
+        title, whole = f"Pass {item.name}", (struct.text or b"").decode()
+        held = f"{_declared(item, False).rsplit(item.name, 1)[0]}{item.name};"
+        set_at = list(self._assignments(member))
+        if set_at:
+            after, indent = own.end_byte, _indent(self.files[file], own.start_byte)
+            for at, statement, object, function in set_at:
+                space = _indent(self.files[at], statement.start_byte)
+                text = f"\n{space}{object}{item.name} = {self._passed(item, function)};"
+                end = statement.end_byte
+                why = f"{item.name} is set where {member} is"
+                self.edits.append(Edit(at, end, end, text, title, why, "input"))
+                self._by_parameter(item, _name(function), at)
+        else:
+            fields = [n for n in struct.named_children if _is_data(n)]
+            after, indent = fields[-1].end_byte, _indent(self.files[file], fields[-1].start_byte)
+            count = sum(len(n.children_by_field_name("declarator")) for n in fields)
+            made = [m for m in self._initialisers() if len(m[1].named_children) == count]
+            if not made:
+                raise TransferError(
+                    f"{file.name}: nothing is seen that sets {member} of "
+                    f"{whole.splitlines()[0][:40]}..., so {item.name} has no way there"
+                )
+            for at, listed, function in made:
+                self._append(item, at, listed, self._passed(item, function), "the last member")
+                self._by_parameter(item, _name(function), at)
+        self.edits.append(Edit(file, after, after, f"\n{indent}{held}", title,
+                               f"{item.name} goes where {member} goes", "input"))  # fmt: skip
+        return name
+
+    # --- what the files hold -----------------------------------------------------------------
+
+    def _nodes(self) -> Iterator[tuple[Path, Node]]:
+        for file, data in self.files.items():
+            if file not in self._trees:
+                tree = Parser(Language(tree_sitter_cuda.language())).parse(data)
+                self._trees[file] = tree.root_node
+            for node in _walk(self._trees[file]):
+                yield file, node
+
+    def _functions(self) -> Iterator[tuple[Path, Node]]:
+        for file, node in self._nodes():
+            if node.type == "function_definition" and declarator_of(node) is not None:
+                yield file, node
+
+    def _enclosing(self, file: Path, at: int) -> Node:
+        inside = [n for f, n in self._functions() if f == file and n.start_byte < at <= n.end_byte]
+        if not inside:
+            raise TransferError(f"{file.name}: no function is seen around byte {at}")
+        return min(inside, key=lambda n: n.end_byte - n.start_byte)
+
+    def _calls(self, function: str) -> Iterator[tuple[Path, Node, Node]]:
+        """The calls and launches of a function, also by a variable that holds its address."""
+        for file, node in self._nodes():
+            if node.type != "call_expression":
+                continue
+            caller = _around(node)
+            called = node.child_by_field_name("function")
+            if caller is None or called is None:
+                continue
+            name = _plain(called)
+            held = re.search(
+                rf"\b{re.escape(name)}\s*=\s*&?\s*[\w:]*\b{function}\b".encode(), caller.text or b""
+            )
+            if name == function or (held and name):
+                yield file, node, caller
+
+    def _structs(self, member: str) -> Iterator[tuple[Path, Node, Node]]:
+        """The bodies of structs with a member, and its declaration."""
+        for file, node in self._nodes():
+            if node.type == "field_declaration" and node.parent is not None:
+                for one in node.children_by_field_name("declarator"):
+                    if re.sub(rb"[*&\s]", b"", one.text or b"") == member.encode():
+                        yield file, node.parent, node
+
+    def _assignments(self, member: str) -> Iterator[tuple[Path, Node, str, Node]]:
+        """Statements of the source that set a member, what stands before its name, and where."""
+        for file, node in self._nodes():
+            if file != self.source or node.type != "expression_statement":
+                continue
+            set_ = re.match(rf"([\w\[\]]+(?:\.|->)){member}\s*=[^=]", (node.text or b"").decode())
+            function = _around(node)
+            if set_ and function is not None:
+                yield file, node, set_[1], function
+
+    def _initialisers(self) -> Iterator[tuple[Path, Node, Node]]:
+        """Lists of the source that make a struct."""
+        for file, node in self._nodes():
+            function = _around(node) if node.type == "initializer_list" else None
+            if file == self.source and function is not None:
+                yield file, node, function
+
+
+def _is_data(node: Node) -> bool:
+    text = node.text or b""
+    return node.type == "field_declaration" and b"(" not in text and b"static" not in text
+
+
+def _declared(item: Input, torch: bool) -> str:
+    if torch:
+        return f"torch::Tensor {item.name}"
+    element = _TYPES[item.dtype]
+    return f"const {element}* {item.name}" if item.dims else f"{element} {item.name}"
+
+
+def _walk(node: Node) -> Iterator[Node]:
+    yield node
+    for child in node.named_children:
+        yield from _walk(child)
+
+
+def _around(node: Node) -> Node | None:
+    """The function that a node is in."""
+    at = node.parent
+    while at is not None and at.type != "function_definition":
+        at = at.parent
+    return at
+
+
+def _plain(called: Node) -> str:
+    """A called function's own name, without namespaces and template arguments."""
+    text = re.sub(r"<.*", "", (called.text or b"").decode(), flags=re.DOTALL)
+    return text.split("::")[-1].split(".")[-1].strip()
+
+
+def _name(function: Node) -> str:
+    declarator = declarator_of(function)
+    name = declarator.child_by_field_name("declarator") if declarator else None
+    return (name.text or b"").decode().split("::")[-1] if name is not None else ""
+
+
+def _parameter_name(node: Node) -> str:
+    return re.sub(r".*?(\w+)\s*(=.*)?$", r"\1", (node.text or b"").decode(), flags=re.DOTALL)
+
+
+def _indent(data: bytes, at: int) -> str:
+    line = data[data.rfind(b"\n", 0, at) + 1 : at].decode("utf-8", "replace")
+    return line if not line.strip() else ""
+
+
+def values_at(
+    router: Router, items: Mapping[str, Input], names: Sequence[str], place: Place
+) -> dict[str, str]:
+    """What each of the named inputs is called at a place."""
+    return {name: router.bring(items[name], place) for name in names}

@@ -1,0 +1,1 @@
+"""Sessions about kernels of others, which are executed as PTX and patched in their own source."""

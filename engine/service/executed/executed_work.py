@@ -1,0 +1,424 @@
+"""A session about a kernel of others: executed as PTX where ours are lifted, patched in its own
+source where ours are lowered. The steps, events and verdicts are those of every session."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NoReturn
+
+from engine.build.tools.toolchain import Toolchain, find_toolchain
+from engine.cuir.nodes import Module
+from engine.errors import InputError, MissingTool, StoreError
+from engine.files import SOURCE_LIMIT, read_file, read_spec
+from engine.foreign.check import Asked
+from engine.foreign.find import find
+from engine.foreign.found import found_text
+from engine.foreign.launcher import Launcher, read_launcher
+from engine.foreign.overlay import overlaid
+from engine.foreign.package import MANIFEST, manifest_text
+from engine.foreign.places import Found as Places
+from engine.foreign.reference import Reference
+from engine.gates.outcome import Found
+from engine.graft.compare import Patched as Again
+from engine.graft.compare import same_scores
+from engine.graft.edits import Edit, apply, changed_lines, edited, grouped, hunks_of, patch_text
+from engine.graft.judge import Ran, cases_for, judge_build, judge_bytes, judge_run
+from engine.graft.kept import found_json, read_found
+from engine.graft.kernel import ExecutedKernel, same_layout
+from engine.graft.originals import originals_read
+from engine.graft.plan import MINUS, hook_of, plan
+from engine.lift.cpp.provenance import Lifted
+from engine.package.export import SCHEMA, with_verdicts
+from engine.service.session.adaptation import Adaptation, Proposed, pretty_json
+from engine.service.session.content import LOWERED, RECIPE
+from engine.service.session.disk_inputs import kernel_moved, spec_modules, spec_moved
+from engine.service.session.stage_work import Work
+from engine.spec.python.signature import Signature
+from engine.spec.recipes.recipe import Recipe
+from engine.spec.recipes.recipe_json import recipe_to_json
+from engine.transfer.binding import Binding
+from engine.types import (
+    Artifact,
+    Decision,
+    DecisionKind,
+    Gate,
+    Level,
+    Origin,
+    Proposal,
+    Stage,
+    Verdict,
+    sha256_of,
+)
+
+FOUND, PLACES, PATCH = "found.txt", "found.json", "target.patch"
+
+
+@dataclass(frozen=True, slots=True)
+class Patched:
+    """The author's source with the accepted edits, as `Lowered` is of a lifted kernel."""
+
+    source: bytes
+    changed_lines: int
+    total_lines: int
+
+
+class ExecutedWork(Work):
+    """What such a session's content means and what its gates say: computed, never recorded."""
+
+    package: ExecutedKernel
+    _found: Places | None = None
+    _ran: dict[str, Ran] | None = None
+
+    # --- what it has not ---------------------------------------------------------------------
+
+    def _no_cuir(self) -> NoReturn:
+        raise InputError(
+            f"{self.package.name} is executed as PTX: there is no CuIR of it",
+            fix="`cubridge sessions show`, `check`, `lower`, `replay` and `export` do what such a "
+            "session can",
+        )
+
+    @property
+    def bare(self) -> Lifted:
+        self._no_cuir()
+
+    @property
+    def target(self) -> Module:
+        self._no_cuir()
+
+    @property
+    def binding(self) -> Binding:
+        self._no_cuir()
+
+    shown = {Stage.LIFTED: FOUND, Stage.TARGET: PATCH}
+    words = {Stage.LIFTED: "executed as PTX", Stage.TARGET: "patch"}
+    no_gpu = "not run on a GPU: a job packs kernels that are lifted"
+
+    def assumed_ops(self) -> tuple[str, ...]:
+        return ()
+
+    # --- the kernel --------------------------------------------------------------------------
+
+    @property
+    def places(self) -> Places:
+        """What probing finds of the source."""
+        if self._found is None and PLACES in self.state.stage(Stage.LIFTED).artifacts:
+            self._found = read_found(self.text(Stage.LIFTED, PLACES))
+        return self._found or self._probed()
+
+    def _probed(self) -> Places:
+        self.bench.progress("probing: executing the kernel with observations in its source")
+        self._found = find(self.package.asked, self.bench.progress)
+        return self._found
+
+    def gutter(self) -> dict[int, str]:
+        if PLACES not in self.state.stage(Stage.LIFTED).artifacts:
+            return {}
+        found, source = self.places, self.package.asked.source.resolve()
+        said = {m.line: m.what for m in found.meanings if m.file == source and len(m.what) < 3}
+        return said | {p.line: "S" for h in found.hooks[:1] for p in h.places if p.file == source}
+
+    def files(self) -> dict[Path, bytes]:
+        """The source, and the headers that were observed."""
+        return _read((self.package.asked.source.resolve(), *self.places.files))
+
+    def names(self) -> dict[Path, str]:
+        """The files as their folders name them."""
+        roots = (self.package.folder.resolve(),
+                 *(Path(i).resolve() for i in self.package.asked.flags.includes))  # fmt: skip
+        return {
+            file: next((file.relative_to(r).as_posix() for r in roots if file.is_relative_to(r)),
+                       file.name)
+            for file in self.files()
+        }  # fmt: skip
+
+    def lifted_artifacts(self) -> list[Artifact]:
+        found = self._probed()
+        return [Artifact.of(Stage.LIFTED, FOUND, found_text(found)),
+                Artifact.of(Stage.LIFTED, PLACES, found_json(found))]  # fmt: skip
+
+    def weigh_lifted(self, lifted: Lifted | None = None) -> Verdict:
+        """G1: executed as PTX the source computes its reference, at the sizes that were run."""
+        begin = time.monotonic()
+        moved = kernel_moved(self)
+        if moved is not None:
+            return self._moved_on(Gate.G1, begin, moved)
+        self.bench.progress("G1: executing the source against its reference")
+        ran = self._run(self.package.asked)
+        hooks = len(self.places.hooks)
+        said = "; its scores were found by probing" if hooks else "; no scores were found"
+        found = ran.found
+        if found.ok:
+            found = replace(found, reason=found.reason + said)
+        return self.found(Gate.G1, begin, found)
+
+    def _run(self, asked: Asked) -> Ran:
+        return judge_run(asked, self.bench.child, self.bench.progress)
+
+    # --- the recipe as edits -----------------------------------------------------------------
+
+    def launcher(self, recipe: Recipe) -> Launcher:
+        """The source's launcher; the recipe's inputs have their dimensions."""
+        asked = self.package.asked
+        shapes = Reference(self.spec, Signature.of(recipe), None, {}).shapes
+        text = self.package.source.decode("utf-8", "surrogateescape")
+        return read_launcher(text, str(asked.source), asked.launcher, {**shapes, **asked.shapes},
+                             asked.dtype)  # fmt: skip
+
+    def planned(self, recipe: Recipe, minus: str) -> list[Edit]:
+        """The edits that carry a recipe.
+
+        Raises:
+            TransferError: the kernel has no scores, the recipe is no edit of scores, or the spec
+                has its tensors in another order.
+        """
+        same_layout(self.package, Signature.of(recipe))
+        hook = hook_of(self.places)
+        source = self.package.asked.source.resolve()
+        return plan(recipe, hook, self.files(), source, self.launcher(recipe), minus)
+
+    def by_rules(self, recipe: Recipe) -> list[Edit]:
+        """The edits, with what a dropped pair becomes decided by executing them: -inf where that
+        is right, else a number. Where neither is, -inf stays, for the gate to say what is wrong."""
+        first: list[Edit] | None = None
+        for minus in MINUS:
+            edits = self.planned(recipe, minus)
+            if first is None:
+                first = edits
+            elif edits == first:  # nothing is dropped
+                break
+            self.bench.progress(f"trying {minus} for dropped pairs")
+            if self.run_patched(edits, recipe).found.ok:
+                return edits
+        return first or []
+
+    def rules_text(self, recipe: Recipe) -> str:
+        return edits_text(self.by_rules(recipe))
+
+    def proposed_text(self, proposal: Proposal) -> str:
+        """The edits that a proposal proposes, as JSON."""
+        for transcript in reversed(self.state.transcripts):
+            if transcript.name == f"{proposal.id}.edits.json":
+                return self.session.content(transcript.sha256).decode()
+        raise StoreError(f"the edits of proposal {proposal.id} are not in the session")
+
+    def edits_of(self, proposal: Proposal) -> list[Edit]:
+        return [Edit.from_json(e) for e in json.loads(self.proposed_text(proposal))]
+
+    def standing(self, *latest: Decision) -> list[Edit]:
+        """The edits that all standing decisions accept, with `latest` on top of them."""
+        out: list[Edit] = []
+        for proposal in self.edits:
+            decisions = self.decisions(proposal)
+            for decision in latest:
+                decisions |= {
+                    h.id: decision
+                    for h in proposal.hunks
+                    if decision.target in (proposal.id, h.id, f"{proposal.id}/{h.id}")
+                }
+            groups = grouped(self.edits_of(proposal), self.files())
+            for hunk, group in zip(proposal.hunks, groups, strict=True):
+                made = decisions.get(hunk.id)
+                if made is None or made.kind is DecisionKind.REJECTED:
+                    continue
+                if made.kind is DecisionKind.EDITED:
+                    group = edited(group, self.files(), made.replacement or "")
+                out += group
+        return out
+
+    def target_artifacts(self, *latest: Decision) -> list[Artifact]:
+        files = self.files()
+        text = patch_text(files, apply(files, self.standing(*latest)), self.names())
+        return [Artifact.of(Stage.TARGET, PATCH, text)]
+
+    @contextmanager
+    def patched(self, edits: Sequence[Edit]) -> Iterator[tuple[Path, dict[Path, bytes]]]:
+        """A folder for work, and the files with the edits."""
+        with tempfile.TemporaryDirectory(prefix="cubridge-patch-") as folder:
+            yield Path(folder), apply(self.files(), edits)
+
+    def run_patched(self, edits: Sequence[Edit], recipe: Recipe) -> Ran:
+        """The patched source executed against the spec; once for the same edits and spec."""
+        key = json.dumps([[e.to_json() for e in edits], sha256_of(read_spec(self.spec)),
+                          dict(self.options.spec)], sort_keys=True)  # fmt: skip
+        self._ran = self._ran or {}
+        if key in self._ran:
+            return self._ran[key]
+        asked = self.package.asked
+        with self.patched(edits) as (folder, changed):
+            over = replace(
+                overlaid(asked, changed, folder), reference=self.spec, options=self.options.spec,
+                sizes=cases_for(recipe, self.launcher(recipe), asked.sizes),
+            )  # fmt: skip
+            try:
+                ran = self._run(over)
+            except InputError as error:  # the patched text does not compile, or cannot be executed
+                ran = Ran(Found(False, error.message.replace(f"{folder}/", "")), {}, 0, 0.0)
+        self._ran[key] = ran
+        return ran
+
+    def weigh_target(self) -> Verdict:
+        """G2: the patched source, executed as PTX, computes the spec at the sizes that were run."""
+        begin = time.monotonic()
+        recipe = self.recipe
+        if recipe is None:
+            return self.not_run(Gate.G2, begin, "the spec was not read")
+        moved = spec_moved(self) or kernel_moved(self)
+        if moved is not None:
+            return self._moved_on(Gate.G2, begin, moved)
+        self.bench.progress("G2: executing the patched source against the spec")
+        if self.recipe_is_old:
+            recipe = self.read_recipe(self.spec, self.options.spec)
+        ran = self.run_patched(self.standing(), recipe)
+        return self.found(Gate.G2, min(begin, time.monotonic() - ran.seconds), ran.found)
+
+    # --- the patched source ------------------------------------------------------------------
+
+    def make_lowering(self) -> Patched:  # type: ignore[override]
+        self.bench.progress("patching")
+        files = self.files()
+        changed = apply(files, self.standing())
+        source = self.package.asked.source.resolve()
+        total = sum(files[f].count(b"\n") + 1 for f in changed)
+        return Patched(changed.get(source, files[source]), changed_lines(files, changed), total)
+
+    def lowered_artifacts(self, lowering: Patched) -> list[Artifact]:  # type: ignore[override]
+        names, source = self.names(), self.package.asked.source.resolve()
+        changed = apply(self.files(), self.standing())
+        headers = [Artifact.of(Stage.LOWERED, names[f], data)
+                   for f, data in sorted(changed.items()) if f != source]  # fmt: skip
+        return [Artifact.of(Stage.LOWERED, LOWERED, lowering.source), *headers]
+
+    def weigh_lowered(self, lowering: Patched | None = None) -> Verdict:  # type: ignore[override]
+        """G3: only bytes in the hunks' spans are others, nvcc builds it without losing what the
+        source had, and probing finds the same scores at the same place."""
+        begin = time.monotonic()
+        moved = kernel_moved(self)
+        if moved is not None:
+            return self._moved_on(Gate.G3, begin, moved)
+        recipe = self.recipe
+        if recipe is None:
+            return self.not_run(Gate.G3, begin, "the spec was not read")
+        self.bench.progress("G3: building the patched source and probing it again")
+        try:
+            tools = find_toolchain()
+            tools.require_arch(self.package.asked.flags.arch)
+        except MissingTool as error:
+            return self.not_run(Gate.G3, begin, error.message)
+        found = self._judge_lowered(recipe, tools)
+        details = dict(found.details)
+        if lowering is not None:
+            details |= {
+                "changed_lines": lowering.changed_lines,
+                "total_lines": lowering.total_lines,
+            }
+        return self.found(Gate.G3, begin, replace(found, details=details), compiler=tools.identity)
+
+    def _judge_lowered(self, recipe: Recipe, tools: Toolchain) -> Found:
+        files, edits = self.files(), self.standing()
+        lowered = {file: self.session.artifact(Stage.LOWERED, name).data
+                   for file, name in self.lowered_names().items()}  # fmt: skip
+        kept = judge_bytes(files, lowered, edits)
+        if not kept.ok:
+            return kept
+        asked = self.package.asked
+        with tempfile.TemporaryDirectory(prefix="cubridge-patch-") as name:
+            folder = Path(name)
+            over = overlaid(asked, lowered, folder)
+            others = originals_read(over, lowered, tools, folder)
+            if others:
+                return Found(False, f"compiling the patched source still reads {others[0]}")
+            launches = self.run_patched(edits, recipe).launches
+            built = judge_build(asked, over, launches, tools, folder, self.bench.progress)
+            if not built.ok or not edits:
+                return built
+            self.bench.progress("probing the patched source")
+            over = replace(over, reference=self.spec, options=self.options.spec)
+            again = same_scores(
+                self.places.hooks[0],
+                recipe,
+                Again(asked, over, folder, edits),
+                self.bench.child,
+                tools,
+                self.bench.progress,
+            )
+        reasons = (kept.reason, built.reason, again.reason)
+        return Found(again.ok, "; ".join(reasons) if again.ok else again.reason,
+                     {**built.details, **again.details})  # fmt: skip
+
+    def lowered_names(self) -> dict[Path, str]:
+        """The patched files and what their artifacts are called."""
+        source, names = self.package.asked.source.resolve(), self.names()
+        changed = apply(self.files(), self.standing())
+        return {f: LOWERED if f == source else names[f] for f in {source, *changed}}
+
+    # --- what goes out -----------------------------------------------------------------------
+
+    def own_files(self, level: Level) -> dict[str, bytes]:
+        """The folder of an accepted session by name, as `cubridge import` has it: the patched files
+        with all that is beside them, the spec for the reference, the patch, what was judged."""
+        asked, edits = self.package.asked, self.standing()
+        out: dict[str, bytes] = {}
+        with self.patched(edits) as (folder, changed):
+            over = overlaid(asked, changed, folder)
+            beside = over.source.parent
+            out |= _below(beside, "")
+            includes = list(over.flags.includes)
+            for number, include in enumerate(includes):
+                if Path(include).is_relative_to(folder):
+                    includes[number] = f"include{number}"
+                    out |= _below(Path(include), f"include{number}/")
+        recipe = self.recipe
+        assert recipe is not None
+        sizes = cases_for(recipe, self.launcher(recipe), asked.sizes)
+        kept = replace(asked, sizes=sizes, options=self.options.spec,
+                       flags=replace(asked.flags, includes=tuple(includes)))  # fmt: skip
+        out[MANIFEST] = manifest_text(kept, self.package.name).encode()
+        out["reference.py"] = read_spec(self.spec)
+        out |= spec_modules(self.spec)
+        patch = patch_text(self.files(), changed, self.names())
+        out[PATCH] = patch.encode("utf-8", "surrogateescape")
+        verdicts = {
+            "schema": SCHEMA, "level": level.value, "kernel": self.package.name,
+            "session": self.session.id, "verdicts": [v.to_json() for v in self.state.verdicts],
+        }  # fmt: skip
+        return with_verdicts(out, "verdicts.json", verdicts)
+
+
+class ExecutedAdaptation(ExecutedWork, Adaptation):
+    """Such a session open for writing."""
+
+    def proposed_by_rules(self, recipe: Recipe) -> Proposed:
+        edits = self.by_rules(recipe)
+        hunks = hunks_of(self.files(), edits, self.names())
+        reason = "the recipe's clauses at the place where probing found the scores"
+        proposal = Proposal("rules", Origin.RULES, reason, hunks)
+        return Proposed(
+            proposal, f"{proposal.id}.edits.json", edits_text(edits),
+            [Artifact.of(Stage.TARGET, RECIPE, pretty_json(recipe_to_json(recipe))),
+             Artifact.of(Stage.TARGET, PATCH, "")],
+        )  # fmt: skip
+
+
+def _read(files: Sequence[Path]) -> dict[Path, bytes]:
+    return {f: read_file(f, "restore it", SOURCE_LIMIT) for f in dict.fromkeys(files)}
+
+
+def edits_text(edits: Sequence[Edit]) -> str:
+    """Edits as the session keeps them."""
+    return pretty_json([e.to_json() for e in edits])
+
+
+def _below(folder: Path, prefix: str) -> dict[str, bytes]:
+    """The files below a folder by name."""
+    return {
+        prefix + p.relative_to(folder).as_posix(): read_file(p, "make it readable", SOURCE_LIMIT)
+        for p in sorted(folder.rglob("*"))
+        if p.is_file() and "__pycache__" not in p.parts
+    }

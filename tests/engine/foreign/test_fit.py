@@ -1,0 +1,73 @@
+"""Numbers seen at a place, explained by what else was seen there."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.foreign.fit import Column, Sum, by_element, solve, spelled, thread_bits
+
+
+def evaluated(text: str, **names: int) -> int:
+    return int(eval(text.replace("/", "//").replace("(const int[]){", "(").replace("}[", ",)["),
+                    {"int": int}, names))  # fmt: skip
+
+
+digits = st.lists(st.tuples(st.integers(1, 4), st.integers(0, 40)), min_size=1, max_size=3)
+
+
+@given(digits)
+def test_an_elements_share_is_spelled_in_digits(radix: list[tuple[int, int]]) -> None:
+    table = [0]
+    for count, weight in radix:
+        table = [low + k * weight for k in range(count) for low in table]
+    text = spelled(Sum((), 5, dict(enumerate(table))), {})
+    assert [evaluated(text, e=e) for e in range(len(table))] == [5 + x for x in table]
+
+
+def test_any_table_is_spelled() -> None:
+    table = {0: 0, 1: 5, 2: 1, 3: 3}
+    text = spelled(Sum((), 0, table), {})
+    assert [evaluated(text, e=e) for e in range(4)] == [0, 5, 1, 3]
+
+
+@given(st.integers(1, 64), st.integers(0, 9))
+def test_bits_of_a_thread_become_quotients(weight: int, start: int) -> None:
+    thread = np.arange(128)
+    wanted = thread // 4 % 8 * weight + thread // 32 * 200 + start
+    found = solve(wanted, thread_bits("t", thread))
+    assert found is not None
+    assert [evaluated(spelled(found, {}), t=t) for t in range(128)] == wanted.tolist()
+
+
+def test_what_the_source_spells_comes_first() -> None:
+    tile, lane = (x.reshape(-1) for x in np.meshgrid(np.arange(5), np.arange(32)))
+    columns = [
+        Column("tile", tile * 1.0), Column("lane", lane * 1.0), Column("kKeys", tile * 0.0 + 32),
+        Column("tile * kKeys", tile * 32.0, 3), Column("int(threadIdx.x)", lane * 1.0, 2),
+    ]  # fmt: skip
+    found = solve(tile * 32 + lane, columns)
+    assert found is not None
+    assert spelled(found, {}) == "lane + tile * kKeys"
+
+
+def test_factors_have_names_where_something_in_scope_is_that_number() -> None:
+    tile = np.arange(7)
+    found = solve(tile * 48 + 3, [Column("tile", tile * 1.0)])
+    assert found is not None
+    assert spelled(found, {48: "kKeys"}) == "tile * kKeys + 3"
+
+
+def test_what_nothing_explains() -> None:
+    n = np.arange(50)
+    assert solve(n * n, [Column("n", n * 1.0)]) is None
+
+
+def test_elements_that_keep_no_distance() -> None:
+    target = np.array([[0, 1], [4, 6]])
+    assert by_element(target, np.ones((2, 2), np.bool_)) is None
+    found = by_element(np.array([[0, 1], [4, 99]]), np.array([[True, True], [True, False]]))
+    assert found is not None
+    assert found[0].tolist() == [0, 4]
+    assert found[1] == {0: 0, 1: 1}

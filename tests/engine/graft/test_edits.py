@@ -1,0 +1,70 @@
+"""Edits of files: applied, checked by other code, shown as hunks and as a patch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.errors import TransferError
+from engine.graft.edits import (
+    Edit,
+    apply,
+    edited,
+    grouped,
+    hunks_of,
+    only_spans_changed,
+    patch_text,
+)
+
+FILE = Path("/k/a.cu")
+SPANS = st.lists(st.tuples(st.integers(0, 40), st.text("xy\n", max_size=3)), max_size=4)
+
+
+def edit(start: int, end: int, text: str, title: str = "t") -> Edit:
+    return Edit(FILE, start, end, text, title, "why", "mask")
+
+
+@given(st.binary(min_size=40, max_size=40), SPANS)
+def test_only_the_spans_change(data: bytes, spans: list[tuple[int, str]]) -> None:
+    edits = [edit(at, at, text) for at, text in spans]
+    (new,) = apply({FILE: data}, edits).values() or (data,) if edits else (data,)
+    assert only_spans_changed(data, new, edits)
+    broken = bytes([data[0] ^ 1]) + new[1:] if not any(at == 0 for at, _ in spans) else None
+    assert broken is None or not only_spans_changed(data, broken, edits)
+
+
+def test_no_edit_is_no_change() -> None:
+    assert apply({FILE: b"\xef\xbb\xbfint x;\r\n\tint y;"}, []) == {}
+    assert patch_text({FILE: b"a\n"}, {FILE: b"a\n"}, {}) == ""
+
+
+def test_overlapping_edits_are_refused() -> None:
+    with pytest.raises(TransferError, match="overlap"):
+        apply({FILE: b"abcdef"}, [edit(0, 3, "x"), edit(2, 4, "y")])
+
+
+def test_hunks_are_whole_lines_as_they_are_and_become() -> None:
+    data = b"int a;\nf(a);\nint b;\n"
+    edits = [edit(9, 10, "b"), edit(6, 6, "\nint c;", "declare"), edit(17, 18, "d")]
+    far = edit(60, 60, "x")  # lines away: a hunk of its own
+    assert len(grouped([edits[0], far], {FILE: data + b"\n" * 50})) == 2
+    hunks = hunks_of({FILE: data}, edits, {FILE: "a.cu"})
+    assert [(h.title, h.before, h.after) for h in hunks] == [
+        ("t (a.cu:2)", "f(a);\nint b;", "f(b);\nint d;"),
+        ("declare (a.cu:1)", "int a;", "int a;\nint c;"),
+    ]
+    group = grouped(edits, {FILE: data})[0]
+    made = apply({FILE: data}, edited(group, {FILE: data}, "g();"))
+    assert made[FILE] == b"int a;\ng();\n"
+    assert Edit.from_json(edits[0].to_json()) == edits[0]
+
+
+def test_a_patch_is_of_the_authors_files() -> None:
+    old, new = {FILE: b"a\nb"}, {FILE: b"a\nc"}
+    assert patch_text(old, new, {FILE: "src/a.cu"}) == (
+        "--- a/src/a.cu\n+++ b/src/a.cu\n@@ -1,2 +1,2 @@\n a\n-b\n\\ No newline at end of file\n"
+        "+c\n\\ No newline at end of file\n"
+    )

@@ -1,0 +1,103 @@
+"""What a recipe does to a score, as C++ in the words of a place."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from engine.cuir.parser import parse_expr as expr
+from engine.errors import TransferError
+from engine.foreign.places import Place
+from engine.graft.element import write
+from engine.spec.recipes.recipe import Clause, Input, Recipe
+
+CAUSAL = "j <= i + Nk - Nq"
+SLOPES = Input("slopes", "extra", "f32", ("Hq",))
+DOC = Input("doc", "extra", "i32", ("B", "Nk"))
+SCALAR = Place(
+    Path("flash.cu"), 0, 7, "flash", "sum", 1, "sum",
+    {"b": "bx", "h": "by", "i": "i * Br + tx", "j": "j * Bc + y"},
+    {"Nq": "N", "Nk": "N", "D": "d", "Hq": "gridDim.y"}, "1.0f", "    ",
+)  # fmt: skip
+TILE = Place(
+    Path("mask.h"), 0, 9, "compute", "acc_s", 32, "acc_s(e)",
+    {"b": "bidb", "h": "bidh", "i": "m_block * 64 + e / 16", "j": "n_block * 64 + e % 16"},
+    {"Nq": "params.seqlen_q", "Nk": "params.seqlen_k", "D": "params.d"},
+    "params.scale", "  ",
+)  # fmt: skip
+NOWHERE = Place(Path("a.cu"), 0, 3, "f", "s", 1, "s", {})
+
+
+def recipe(score: str = "x * rsqrt(D)", keep: str = CAUSAL, *inputs: Input) -> Recipe:
+    heads = tuple(Input(n, n, "T", ("B", "Hq", "Nq", "D")) for n in ("q", "k", "v"))
+    clauses = (Clause("softcap", ""), Clause("mask", ""))
+    return Recipe("eager", (*heads, *inputs), expr(score), expr(keep), None, expr("h"),
+                  ("B", "Hq", "Nq", "Dv"), "nan", clauses=clauses)  # fmt: skip
+
+
+def text(made: Recipe, place: Place, source: str = "int N;", equal: bool = False) -> str:
+    values = {"slopes": "params.slopes"} if place is TILE else {}
+    return textwrap.dedent(write(made, place, source, values, "-INFINITY", equal).text).strip()
+
+
+def test_a_mask_is_one_line_and_one_length_needs_no_difference() -> None:
+    assert text(recipe(), SCALAR, equal=True) == textwrap.dedent("""\
+        {
+          const int key = j * Bc + y;
+          const int row = i * Br + tx;
+          if (key > row) sum = -INFINITY;
+        }""")
+
+
+def test_the_variables_of_the_source_are_used_where_they_hold_the_value() -> None:
+    place = Place(Path("a.cu"), 0, 1, "f", "s", 1, "s", {"i": "row", "j": "col"}, {}, "1.0f", "")
+    window = recipe(keep="j <= i and j > i - 20")
+    assert text(window, place) == "if (col > row || col <= row - 20) s = -INFINITY;"
+
+
+def test_a_score_is_capped_in_the_unit_of_the_place() -> None:
+    made = recipe("50.0 * tanh(x * rsqrt(D) / 50.0)")
+    assert "sum = 50.0f * tanhf(sum / 50.0f);\n" in text(made, SCALAR)
+    assert text(made, TILE, "int e;") == textwrap.dedent("""\
+        #pragma unroll
+        for (int e_ = 0; e_ < 32; ++e_) {
+          const int key = n_block * 64 + e_ % 16;
+          const int row = m_block * 64 + e_ / 16;
+          acc_s(e_) = 50.0f * tanhf(acc_s(e_) * params.scale / 50.0f) / params.scale;
+          if (key > row + int(params.seqlen_k) - int(params.seqlen_q)) acc_s(e_) = -INFINITY;
+        }""")  # fmt: skip
+
+
+def test_inputs_are_read_where_they_were_brought() -> None:
+    bias = recipe("x * rsqrt(D) + slopes[h] * (j - i - Nk + Nq)", CAUSAL, SLOPES)
+    assert "sum = sum + slopes[by] * (key - row);" in text(bias, SCALAR, equal=True)
+    assert "params.slopes[bidh] * (key - row - int(params.seqlen_k)" in text(bias, TILE)
+    documents = recipe("x * rsqrt(D)", "doc[b, i] == doc[b, j]", DOC)
+    assert "if (doc[bx * N + row] != doc[bx * N + key]) sum" in text(documents, SCALAR)
+
+
+def test_another_scale_is_of_the_bare_product() -> None:
+    assert "sum = sum * sqrtf(d) * 0.1f;" in text(recipe("x * 0.1"), SCALAR, "int d;")
+
+
+def test_nothing_is_written_where_nothing_is_asked_for() -> None:
+    assert text(recipe(keep="True"), SCALAR) == ""
+
+
+@pytest.mark.parametrize(
+    ("made", "place", "words"),
+    [
+        (recipe("sigmoid(x)", "b == 0"), TILE, ""),
+        (recipe(keep="D == 4"), NOWHERE, "nothing in scope"),
+    ],
+)
+def test_what_has_no_writing_is_refused_with_its_line(
+    made: Recipe, place: Place, words: str
+) -> None:
+    if not words:
+        assert "1.0f / (1.0f + expf(-" in text(made, place)
+        return
+    with pytest.raises(TransferError, match=f"a.cu:3: {words}"):
+        text(made, place)

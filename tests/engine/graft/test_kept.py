@@ -1,0 +1,23 @@
+"""What was found, as the session keeps it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from engine.foreign.places import Found, Hook, Loop, Meaning, Place
+from engine.graft.kept import found_json, read_found
+
+FILE = Path("/k/a.cu")
+PLACE = Place(FILE, 10, 3, "flash", "s", 4, "s[e]", {"i": "row", "j": "key + e"}, {"Nk": "n"}, "c")
+FOUND = Found(
+    (Hook((PLACE,), 1.0, 0.125, 2, "held each pair once"),),
+    (Meaning("m", FILE, 4, "top", "the running maximum of 96 rows"),),
+    (Loop(FILE, 2, "t", None, (5, 9), "<", 16, "t * 16", 1),),
+    ("a.cu:9: o: holds nothing",),
+    {"flash": 300},
+    (FILE,),
+)  # fmt: skip
+
+
+def test_what_was_found_reads_back() -> None:
+    assert read_found(found_json(FOUND)) == FOUND

@@ -1,0 +1,85 @@
+"""Ways of an input from the launcher to a place."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from engine.errors import TransferError
+from engine.foreign.places import Place
+from engine.graft.edits import apply
+from engine.graft.route import Router
+from engine.spec.recipes.recipe import Input
+
+SOURCE, HEADER = Path("/k/a.cu"), Path("/k/a.h")
+SLOPES = Input("slopes", "extra", "f32", ("Hq",))
+CALLS = b"""\
+template <int N> __device__ void inner(float* s, int head) { s[0] *= 2; }
+template <int N> __global__ void kernel(float* s) { inner<N>(s, blockIdx.x); }
+void launch(float* s, int Hq, cudaStream_t stream) {
+  auto run = &kernel<4>;
+  run<<<Hq, 1, 0, stream>>>(s);
+}
+"""
+STRUCT = b"""\
+struct Params {
+  float* s;
+  int seqlen;  // keys
+};
+__global__ void kernel(const Params p) { p.s[0] *= 2; }
+"""
+SET = b"""\
+#include "a.h"
+void launch(float* s, int Hq, int N) {
+  Params p{};
+  p.seqlen = N;
+  kernel<<<Hq, 1>>>(p);
+}
+"""
+LISTED = b"""\
+#include "a.h"
+void launch(float* s, int Hq, int N) {
+  kernel<<<Hq, 1>>>(Params{s, N});
+}
+"""
+
+
+def routed(files: dict[Path, bytes], place: Place) -> tuple[str, dict[Path, str]]:
+    router = Router(files, SOURCE, "launch")
+    name = router.bring(SLOPES, place)
+    assert router.bring(SLOPES, place) == name  # a second place asks for nothing more
+    return name, {f: d.decode() for f, d in apply(files, router.edits).items()}
+
+
+def test_through_parameters_of_all_that_call() -> None:
+    place = Place(SOURCE, CALLS.index(b"s[0] *= 2;") + 10, 1, "inner", "s", 1, "s", {})
+    name, made = routed({SOURCE: CALLS}, place)
+    assert name == "slopes"
+    text = made[SOURCE]
+    assert "inner(float* s, int head, const float* slopes) {" in text
+    assert "kernel(float* s, const float* slopes) { inner<N>(s, blockIdx.x, slopes); }" in text
+    assert "void launch(float* s, int Hq, const float* slopes, cudaStream_t stream) {" in text
+    assert "run<<<Hq, 1, 0, stream>>>(s, slopes);" in text
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [(SET, "  p.seqlen = N;\n  p.slopes = slopes;\n"), (LISTED, "(Params{s, N, slopes});")],
+)
+def test_through_a_struct_that_probing_found_there(source: bytes, expected: str) -> None:
+    files = {SOURCE: source, HEADER: STRUCT}
+    at = STRUCT.index(b"p.s[0] *= 2;") + 12
+    place = Place(HEADER, at, 5, "kernel", "s", 1, "s", {}, {"Nk": "p.seqlen"})
+    name, made = routed(files, place)
+    assert name == "p.slopes"
+    assert "int seqlen;\n  const float* slopes;" in made[HEADER]
+    assert expected in made[SOURCE]
+    assert "void launch(float* s, int Hq, int N, const float* slopes) {" in made[SOURCE]
+
+
+def test_a_way_that_ends_says_where() -> None:
+    source = CALLS.replace(b"run<<<", b"other<<<")
+    place = Place(SOURCE, source.index(b"s[0] *= 2;") + 10, 1, "inner", "s", 1, "s", {})
+    with pytest.raises(TransferError, match=r"a\.cu: no call of kernel is seen, so slopes has no"):
+        routed({SOURCE: source}, place)

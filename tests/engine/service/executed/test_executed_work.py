@@ -1,0 +1,157 @@
+"""A session about a kernel of others: probed, patched in its own source, judged by execution."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cubridge_tui.cli import main
+from cubridge_tui.model.builder import Builder
+from cubridge_tui.model.snapshot import View
+from engine.build.tools.toolchain import find_toolchain
+from engine.errors import CuBridgeError, TransferError
+from engine.foreign.check import Asked
+from engine.foreign.compile import Flags
+from engine.foreign.package import write_package
+from engine.foreign.places import Found, Hook, Place
+from engine.resources import spec_path
+from engine.service.executed import executed_work
+from engine.service.executed.opened import adaptation_of
+from engine.service.session.adaptation import Adaptation, start
+from engine.service.session.package_export import export_session
+from engine.service.session.session_options import choose_options
+from engine.service.session.workbench import Bench, find_kernel
+from engine.types import Decision, DecisionKind, Gate, Level, Stage, VerdictKind
+from sessions.store import Store
+
+SOURCE = Path(__file__).parents[2] / "graft" / "plain.cu"
+HOOK = b"      dot *= scale;"
+
+
+def _nvcc() -> bool:
+    try:
+        find_toolchain()
+    except CuBridgeError:
+        return False
+    return True
+
+
+pytestmark = pytest.mark.skipif(not _nvcc(), reason="nvcc compiles the kernels of these tests")
+
+
+@pytest.fixture
+def kernel(tmp_path: Path) -> Path:
+    folder = tmp_path / "plain"
+    sizes = ({"B": 1, "Hq": 2, "N": 64, "D": 16},)
+    asked = Asked(SOURCE, Flags("sm_80"), reference=spec_path("full"), sizes=sizes)
+    write_package(replace(asked, dtype="f32"), folder)
+    return folder
+
+
+def pointed(asked: Asked, said: object) -> Found:
+    """The place that probing finds in this kernel, without the time that it takes."""
+    text = asked.source.read_bytes()
+    after = text.index(HOOK) + len(HOOK)
+    place = Place(
+        asked.source.resolve(), after, 28, "attention", "dot", 1, "dot",
+        {"b": "batch", "h": "head", "i": "row", "j": "n + first"},
+        {"Hq": "heads", "Nq": "length", "Nk": "length", "D": "D"}, "1.0f", "      ",
+    )  # fmt: skip
+    return Found((Hook((place,), 0.25, 0.25, 1, "by hand"),), (), (), (), {"attention": 1})
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    monkeypatch.setattr(executed_work, "find", pointed)
+    with Bench(Store.open(tmp_path / "store.git")) as made:
+        yield made
+
+
+def opened(bench: Bench, kernel: Path, spec: str, **options: object) -> Adaptation:
+    package = find_kernel(f"{kernel}/")
+    path = spec_path(spec)
+    id = start(bench, package, path, choose_options(package, spec=options, asked=path), "me")
+    return adaptation_of(bench, bench.store.writer(id), "me")
+
+
+def test_a_kernel_is_adapted_in_its_own_source(
+    kernel: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("CUBRIDGE_STORE", str(tmp_path / "store.git"))
+    words = ["adapt", "--kernel", str(kernel), "--spec", "alibi_causal", "--accept", "--json"]
+    assert main([*words, "--export", str(tmp_path / "adapted")]) == 0
+    out = json.loads(capsys.readouterr().out)
+    assert out["level"] == "cpu-verified" and out["accepted"]
+    rows = {s["name"]: s for s in out["stages"]}
+    assert [rows[n]["verdict"] for n in ("lifted", "target", "lowered", "verified")] == [
+        "pass", "pass", "pass", "not_run",
+    ]  # fmt: skip
+    assert "at the sizes that were run: B 1, Hq 2, N 64, D 16" in rows["target"]["reason"]
+    assert "scores stand where they stood, once each" in rows["lowered"]["reason"]
+    patch = (tmp_path / "adapted" / "target.patch").read_text()
+    assert "+        dot = dot + slopes[head] * (key - row);\n" in patch
+    assert "+            float scale, const float* slopes, cudaStream_t stream) {\n" in patch
+    assert len([line for line in patch.splitlines() if line[:1] == "+"]) == 9
+    assert main(["check", str(tmp_path / "adapted")]) == 0
+    assert "G1 passes" in capsys.readouterr().out
+    assert main(["lift", out["session"]]) == 2
+    assert "executed as PTX: there is no CuIR of it" in capsys.readouterr().err
+
+
+def test_what_was_found_is_shown_and_kept(bench: Bench, kernel: Path) -> None:
+    work = opened(bench, kernel, "softcap_causal")
+    work.make_lifted()
+    found = work.session.artifact(Stage.LIFTED, "found.txt").text
+    assert "plain.cu:28: after it dot holds scores\n    b = batch\n" in found
+    panes = Builder(work).snapshot().panes[View.TEXT]
+    assert [row.text for row in panes[Stage.LIFTED].rows] == found.splitlines()
+    assert panes[Stage.LIFTED].title == "lifted  executed as PTX"
+    assert not panes[Stage.TARGET].rows
+    signs = {row.number: row.sign for row in panes[Stage.SOURCE].rows if row.sign}
+    assert signs == {28: "S"}
+
+
+def test_no_edit_is_the_same_bytes_and_what_is_no_edit_of_scores_is_refused(
+    bench: Bench, kernel: Path, tmp_path: Path
+) -> None:
+    work = opened(bench, kernel, "full")
+    assert work.lift().passed
+    proposal = work.propose_by_rules()
+    assert proposal.hunks == ()
+    work.accept_all(proposal)
+    assert work.judge_target().passed
+    work.lower()
+    hashes = work.state.hashes
+    assert hashes["lowered/kernel.cu"] == hashes["source/kernel.cu"]
+    for spec, words in (("sigmoid_causal", "no softmax"), ("qk_norm_causal", "q or k before")):
+        recipe = work.read_recipe(spec_path(spec), {})
+        with pytest.raises(TransferError, match=words):
+            work.rules_text(recipe)
+
+
+def test_a_number_is_chosen_by_evidence_and_a_wrong_edit_fails(
+    bench: Bench, kernel: Path, tmp_path: Path
+) -> None:
+    work = opened(bench, kernel, "sliding_window_causal", window=20)
+    proposal = work.propose_by_rules()
+    (hunk,) = proposal.hunks
+    assert "dot = -1e38f;" in hunk.after and "with -INFINITY" in hunk.reason
+    wrong = hunk.after.replace("key < row - 19", "key < row - 18")
+    work.decide(Decision("h1", DecisionKind.EDITED, "me", replacement=wrong))
+    verdict = work.judge_target()
+    assert verdict.kind is VerdictKind.FAIL and "O is wrong in" in verdict.reason
+    assert work.undo()
+    work.accept_all(proposal)
+    assert work.judge_target().passed
+    lowering = work.lower()
+    assert b"key < row - 19" in lowering.source
+    assert lowering.changed_lines == 4
+    assert work.state.level is Level.NONE  # G3 was not run
+    assert Gate.G3 not in {v.gate for v in work.state.verdicts}
+    with pytest.raises(CuBridgeError, match="no accepted kernel"):
+        export_session(work, tmp_path / "out")
