@@ -172,14 +172,16 @@ __global__ void vectors(const __grid_constant__ Case c) {
   }
 }
 
-// load_tile of t[0] [n0, n1] at row n2, column n3, as map and keep take it up: t[1] [2, M, N].
+// load_tile of t[0] [n0, n1] at row n2, column n3, as map and keep take it up: t[1] [2, M, N]; from column
+// 0 on map takes load_output of it.
 template <typename E, int M, int N, int WARPS>
 __global__ void dense(const __grid_constant__ Case c) {
   using L = MmaAcc<M, N, WARPS>;
   const auto view = gmem<E>(c.t[0], c.n[0], c.n[1]);
   const auto s = fill<L>(0.5f);
   const auto tile = load_tile<L>(view.tile(c.n[2]), c.n[3]);
-  dump(c.t[1], 0, map(s, tile, [&](float x, auto y) { return x + y; }));
+  const auto add = [&](float x, auto y) { return x + y; };
+  dump(c.t[1], 0, c.n[3] == 0 ? map(s, load_output<L>(view.tile(c.n[2])), add) : map(s, tile, add));
   dump(c.t[1], 1, keep(s, tile, at(c.n[2], c.n[3]), [&](auto y, int i, int j) {
          return y > 0 && i != j;
        }));

@@ -49,7 +49,10 @@ def vectors() -> Iterator[Test]:
 # accesses of four elements, of two, of one (an odd start, an odd pitch, columns apart).
 DENSE = ((0, 0, 1), (2, 2, 1), (0, 2, 1), (1, 0, 1), (0, 1, 1), (0, 0, 2))
 # Sizes and origins: all inside, rows and columns past the end, nothing inside.
-CORNERS = ((200, 160, 64, 48), (200, 160, 130, 128), (90, 41, 0, 16), (20, 30, 64, 64))
+CORNERS = (
+    (200, 160, 64, 48), (200, 160, 130, 128), (90, 41, 0, 16), (20, 30, 64, 64), (200, 160, 64, 0),
+    (90, 41, 60, 0),
+)  # fmt: skip
 
 
 def spread(values: torch.Tensor, start: int, pad: int, step: int) -> torch.Tensor:
@@ -89,7 +92,8 @@ def dense_tiles() -> Iterator[Test]:
                             return wrong
                 return None
 
-            yield Test(("load_tile",), f"dense<{e}, {m}, {n}, {warps}>", warps * 32, 0, check)
+            names = ("load_tile", "load_output")
+            yield Test(names, f"dense<{e}, {m}, {n}, {warps}>", warps * 32, 0, check)
 
 
 def loads() -> Iterator[Test]:

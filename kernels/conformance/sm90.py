@@ -72,7 +72,7 @@ PRIMITIVES: dict[str, tuple[str, tuple[str, ...]]] = {
         "at", "zeros", "load_rows", "load_cols", "map", "keep", "row_max", "row_sum", "row_reduce",
         "store_rows", "store",
     )),
-    "dense": ("WgmmaAcc", ("at", "fill", "load_tile", "map", "keep")),
+    "dense": ("WgmmaAcc", ("at", "fill", "load_tile", "load_output", "map", "keep")),
     "bits": ("WgmmaAcc", ("at", "put_bits", "load_bits", "keep_bits")),
     "claims": ("", ("claim", "shared_words", "post", "fetch")),
     "host": ("", ("sm_count", "shared_limit", "ceil_div")),

@@ -206,7 +206,10 @@ def check_tile(call: Callable[[Case], None], n: int, _: int, dtype: Any) -> str:
 # accesses of four elements, of two, of one (an odd start, an odd pitch, columns apart).
 DENSE_PLACES = ((0, 0, 1), (2, 2, 1), (0, 2, 1), (1, 0, 1), (0, 1, 1), (0, 0, 2))
 # Sizes and origins: all inside, rows and columns past the end, nothing inside.
-DENSE_CORNERS = ((200, 400, 64, 112), (90, 400, 64, 112), (70, 141, 0, 128), (20, 30, 64, 64))
+DENSE_CORNERS = (
+    (200, 400, 64, 112), (90, 400, 64, 112), (70, 141, 0, 128), (20, 30, 64, 64), (90, 256, 64, 0),
+    (90, 53, 30, 0),
+)  # fmt: skip
 
 
 def check_dense(call: Callable[[Case], None], n: int, _: int, dtype: Any) -> str:

@@ -275,12 +275,20 @@ def _of_matrix(name: str, tile: GmemTileType) -> None:
 
 
 def _load_tile(context: RuleContext, layout: Type, tile: Type, column: Type) -> Type:
+    return _load_dense(context, "load_tile", layout, tile)
+
+
+def _load_output(context: RuleContext, layout: Type, tile: Type) -> Type:
+    return _load_dense(context, "load_output", layout, tile)
+
+
+def _load_dense(context: RuleContext, name: str, layout: Type, tile: Type) -> Type:
     if not isinstance(layout, LayoutValue) or not isinstance(tile, GmemTileType):
         return Unknown()
-    _of_matrix("load_tile", tile)
+    _of_matrix(name, tile)
     made = layout.layout
     if made.role != "acc" or made.family.name == LINES:
-        mismatch(f"load_tile fills an accumulator, not {made}", "layout_mismatch")
+        mismatch(f"{name} fills an accumulator, not {made}", "layout_mismatch")
     if not context.arch.has(needs_of(made)):
         mismatch(f"{context.arch.name} has no {needs_of(made)}, which {made} is for", "not_on_arch")
     return TileType(made, loaded_as(tile.view.dtype))
@@ -412,6 +420,17 @@ OPS = (
         doc="An element of global memory for each of an accumulator's: the tile's rows, from "
             "`column` on; 0 outside. On the device it stays in memory until `map` or `keep` takes "
             "it up, two neighbours in one access where strides and alignment allow.",
+    ),
+    op(
+        "load_output[layout: layout](tile: tile)", "registers", rule=_load_output,
+        execute="registers:load_output", who=Who.PART, effects=(Effect.READS_GLOBAL,),
+        kind="tile:{src}", cost="nothing", lift="load_output<{L}>({src:region})",
+        lower="load_output[{L}]({src})",
+        traits=(Trait.BY_ROW, Trait.BY_COLUMN),
+        doc="An element of global memory for each of an output's, behind the loop over keys: the "
+            "tile's rows, from their first column on; 0 outside. On the device it stays in memory "
+            "until `map` takes it up: with asynchronous matmuls 128 columns at once, 16 bytes in "
+            "one access where rows allow, in registers that the scores have left.",
     ),
     op(
         "load_lines[layout: layout](tile: tile, turn: int)", "registers", rule=_load_lines,

@@ -51,17 +51,6 @@ class TensorParameter:
         return self.parameter or self.name
 
 
-_NAMES = {"q": "q", "query": "q", "k": "k", "key": "k", "v": "v", "value": "v"}
-
-
-def roles_by_place(tensors: Sequence[TensorParameter]) -> dict[str, str]:
-    """Which tensors are q, k and v by their names, else by their order."""
-    named = {t.name: _NAMES[t.name.lower()] for t in tensors if t.name.lower() in _NAMES}
-    if sorted(named.values()) != ["k", "q", "v"]:
-        named = dict(zip([t.name for t in tensors], "qkv", strict=False))
-    return named
-
-
 @dataclass(frozen=True, slots=True)
 class ScalarParameter:
     """A scalar with the value it is bound to, or a size that the factory asks for."""

@@ -47,6 +47,13 @@ __device__ __forceinline__ void load_bits(uint2& out, const void* from, bool ins
       : "l"(from), "r"(static_cast<unsigned>(inside)));
 }
 
+__device__ __forceinline__ void load_bits(uint4& out, const void* from, bool inside) {
+  asm("{\n .reg .pred p;\n setp.ne.u32 p, %5, 0;\n mov.b32 %0, 0;\n mov.b32 %1, 0;\n"
+      " mov.b32 %2, 0;\n mov.b32 %3, 0;\n @p ld.global.nc.v4.b32 {%0, %1, %2, %3}, [%4];\n}"
+      : "=r"(out.x), "=r"(out.y), "=r"(out.z), "=r"(out.w)
+      : "l"(from), "r"(static_cast<unsigned>(inside)));
+}
+
 // Two neighbouring elements in one register, or two of 4 bytes each.
 template <typename T>
 using Pair = std::conditional_t<sizeof(T) == 4, uint2,
@@ -191,6 +198,17 @@ __device__ __forceinline__ auto taken(const TileInMemory<Layout, T>& operand) {
   return result;
 }
 
+template <typename Layout, typename T>
+__device__ __forceinline__ TileInMemory<Layout, T> in_memory(const GmemTile<T>& tile, int column) {
+  constexpr int COLUMNS = ColOf<Layout>::SIZE * 4;
+  const unsigned long long steps = reinterpret_cast<unsigned long long>(tile.base) |
+                                   static_cast<unsigned long long>(tile.row_stride * sizeof(T)) |
+                                   static_cast<unsigned long long>(column * sizeof(T));
+  const bool inside = (tile.column_stride == 1) & (column >= 0) & (column + COLUMNS <= tile.columns);
+  const int most = !inside ? 1 : steps % (4 * sizeof(T)) == 0 ? 4 : steps % (2 * sizeof(T)) == 0 ? 2 : 1;
+  return {tile, column, most * static_cast<int>(sizeof(T))};
+}
+
 }  // namespace detail
 
 // A tile of Layout on its way: every access has started, its elements come into registers, packed.
@@ -205,13 +223,7 @@ struct TileOnItsWay {
 template <typename Layout, typename T>
 __device__ __forceinline__ auto load_tile(GmemTile<T> tile, int column) {
   asm volatile("" : "+r"(tile.first));  // see map_at: no addresses are kept from tile to tile
-  constexpr int COLUMNS = ColOf<Layout>::SIZE * 4;
-  const unsigned long long steps = reinterpret_cast<unsigned long long>(tile.base) |
-                                   static_cast<unsigned long long>(tile.row_stride * sizeof(T)) |
-                                   static_cast<unsigned long long>(column * sizeof(T));
-  const bool inside = (tile.column_stride == 1) & (column >= 0) & (column + COLUMNS <= tile.columns);
-  const int most = !inside ? 1 : steps % (4 * sizeof(T)) == 0 ? 4 : steps % (2 * sizeof(T)) == 0 ? 2 : 1;
-  const TileInMemory<Layout, T> there{tile, column, most * static_cast<int>(sizeof(T))};
+  const auto there = detail::in_memory<Layout>(tile, column);
   if constexpr (detail::leaves_registers<Layout, T>) {
     TileOnItsWay<Layout, T> result;
     result.pairs.load(0, there);
@@ -219,6 +231,13 @@ __device__ __forceinline__ auto load_tile(GmemTile<T> tile, int column) {
   } else {
     return there;
   }
+}
+
+// The same of an output's elements behind the loop over keys, from a matrix tile's first column on: they
+// stay in memory until they are taken up.
+template <typename Layout, typename T>
+__device__ __forceinline__ TileInMemory<Layout, T> load_output(const GmemTile<T>& tile) {
+  return detail::in_memory<Layout>(tile, 0);
 }
 
 }  // namespace cubridge

@@ -54,16 +54,6 @@ __device__ __forceinline__ bool in_line() {
   return N == LINE_LANES<N> * 8 || LineCols<N>::index(0) < N;
 }
 
-// (PTX ISA: ld.global.nc.v4)
-__device__ __forceinline__ uint4 load_16_bytes(const void* from, bool inside) {
-  uint4 out;
-  asm("{\n .reg .pred p;\n setp.ne.u32 p, %5, 0;\n mov.b32 %0, 0;\n mov.b32 %1, 0;\n"
-      " mov.b32 %2, 0;\n mov.b32 %3, 0;\n @p ld.global.nc.v4.b32 {%0, %1, %2, %3}, [%4];\n}"
-      : "=r"(out.x), "=r"(out.y), "=r"(out.z), "=r"(out.w)
-      : "l"(from), "r"(static_cast<unsigned>(inside)));
-  return out;
-}
-
 template <typename L>
 struct IsLines;
 template <int M, int N, int WARPS>
@@ -73,47 +63,112 @@ struct IsLines<Lines<M, N, WARPS>> {
 
 }  // namespace detail
 
-// The tile's rows, widened, turned left by `turn` columns: column `turn` of the tensor comes first, and
-// its first column after its last. 16 bytes in one access where rows and `turn` allow it, else element
-// by element; absent rows are 0. The tensor is not written while the kernel runs.
+// Lines on their way: every access has started, the rows come into registers as they lie in memory.
 template <typename Layout, typename T>
-__device__ __forceinline__ Tile<Layout> load_lines(const GmemTile<T>& tile, int turn) {
+struct LinesOnTheirWay {
+  static constexpr int WORDS = 2 * sizeof(T);  // of a slot's eight elements
+  unsigned word[RowOf<Layout>::SIZE * WORDS];
+};
+
+namespace detail {
+
+// Widened where an operation takes them up: 16-bit elements wait in half the registers, and the
+// compiler must not know that those of lines for all heads are the same in every round.
+template <typename Layout, typename T>
+__device__ __forceinline__ Tile<Layout> taken(const LinesOnTheirWay<Layout, T>& lines) {
+  Tile<Layout> result;
+#pragma unroll
+  for (int e = 0; e < Layout::SIZE; e += 2) {
+    if constexpr (sizeof(T) == 4) {
+      result.value[e] = __uint_as_float(lines.word[e]);
+      result.value[e + 1] = __uint_as_float(lines.word[e + 1]);
+    } else {
+      unsigned word = lines.word[e / 2];
+      asm volatile("" : "+r"(word));
+      result.value[e] = unpack<T>(word, 0);
+      result.value[e + 1] = unpack<T>(word, 1);
+    }
+  }
+  return result;
+}
+
+}  // namespace detail
+
+// The tile's rows, turned left by `turn` columns: column `turn` of the tensor comes first, and its
+// first column after its last. 16 bytes in one access where rows and `turn` allow it, else element
+// by element; absent rows are 0. The tensor is not written while the kernel runs. One branch for all
+// of a thread's accesses: each with its own would wait for the one before.
+template <typename Layout, typename T>
+__device__ __forceinline__ LinesOnTheirWay<Layout, T> load_lines(const GmemTile<T>& tile, int turn) {
   static_assert(sizeof(T) == 2 || std::is_same_v<T, float>, "lines are of floats");
   constexpr int N = detail::IsLines<Layout>::COLS;
   constexpr int PER = 16 / sizeof(T);
+  constexpr int WORDS = LinesOnTheirWay<Layout, T>::WORDS;
   const bool there = detail::in_line<N>();
-  const int first = turn + LineCols<N>::index(0);
-  Tile<Layout> result;
+  int first = turn + LineCols<N>::index(0);
+  LinesOnTheirWay<Layout, T> result;
+  if (tile.vectors & (turn % PER == 0)) {
 #pragma unroll
-  for (int slot = 0; slot < RowOf<Layout>::SIZE; ++slot) {
-    const int row = RowOf<Layout>::index(slot);
-    const bool inside = there & tile.has(row);
-    if (tile.vectors & (turn % PER == 0)) {
+    for (int slot = 0; slot < RowOf<Layout>::SIZE; ++slot) {
+      const int row = RowOf<Layout>::index(slot);
+      const bool inside = there & tile.has(row);
 #pragma unroll
-      for (int piece = 0; piece < 8; piece += PER) {
-        const int at = (first + piece) % tile.columns;
-        const uint4 bits = detail::load_16_bytes(tile.row(row) + at, inside);
-        const unsigned words[4] = {bits.x, bits.y, bits.z, bits.w};
-#pragma unroll
-        for (int e = 0; e < PER; ++e) {
-          float& to = result.value[slot * 8 + piece + e];
-          if constexpr (sizeof(T) == 4) {
-            to = __uint_as_float(words[e]);
-          } else {
-            to = detail::unpack<T>(words[e / 2], e % 2);
-          }
-        }
+      for (int w = 0; w < WORDS; w += 4) {
+        const int at = (first + w / 4 * PER) % tile.columns;
+        uint4 bits;
+        detail::load_bits(bits, tile.row(row) + at, inside);
+        unsigned* word = result.word + slot * WORDS + w;
+        word[0] = bits.x;
+        word[1] = bits.y;
+        word[2] = bits.z;
+        word[3] = bits.w;
       }
-    } else {
+    }
+  } else {
+    asm volatile("" : "+r"(first));  // see map_at in tile.cuh: no addresses are kept
 #pragma unroll
-      for (int e = 0; e < 8; ++e) {
+    for (int slot = 0; slot < RowOf<Layout>::SIZE; ++slot) {
+      const int row = RowOf<Layout>::index(slot);
+      const bool inside = there & tile.has(row);
+      const auto element = [&](int e) {
         const int at = (first + e) % tile.columns;
-        result.value[slot * 8 + e] =
-            inside ? widen(__ldg(tile.row(row) + at * tile.column_stride)) : 0.0f;
+        return inside ? __ldg(tile.row(row) + at * tile.column_stride) : T(0.0f);
+      };
+#pragma unroll
+      for (int w = 0; w < WORDS; ++w) {
+        unsigned& word = result.word[slot * WORDS + w];
+        if constexpr (sizeof(T) == 4) {
+          word = __float_as_uint(element(w));
+        } else {
+          word = detail::join<T>(element(2 * w), element(2 * w + 1));
+        }
+        asm volatile("" : "+r"(word));  // one address at a time
       }
     }
   }
   return result;
+}
+
+// Lines on their way as map, swap_neighbours, row_sum, row_max and store take them up.
+template <typename L, typename T, typename... A>
+__device__ __forceinline__ auto map(const LinesOnTheirWay<L, T>& x, const A&... a) {
+  return map(detail::taken<L>(x), a...);
+}
+template <typename L, typename T>
+__device__ __forceinline__ Tile<L> swap_neighbours(const LinesOnTheirWay<L, T>& x) {
+  return swap_neighbours(detail::taken<L>(x));
+}
+template <typename L, typename T, typename Rows>
+__device__ __forceinline__ auto row_sum(const LinesOnTheirWay<L, T>& s, const Rows& partial) {
+  return row_sum(detail::taken<L>(s), partial);
+}
+template <typename L, typename T, typename Rows>
+__device__ __forceinline__ auto row_max(const LinesOnTheirWay<L, T>& s, const Rows& previous) {
+  return row_max(detail::taken<L>(s), previous);
+}
+template <typename T, typename L, typename E>
+__device__ __forceinline__ void store(const GmemTile<T>& out, const LinesOnTheirWay<L, E>& tile) {
+  store(out, detail::taken<L>(tile));
 }
 
 // Lines, or a column vector of theirs, with each two neighbouring columns exchanged.

@@ -83,9 +83,24 @@ __device__ __forceinline__ void settle(Tile<Layout>& tile) {
   for (int e = 0; e < Layout::SIZE; ++e) asm volatile("" : "+f"(tile.value[e])::"memory");
 }
 
+// The 4 x 4 transpose among the lanes of a quad: lane l gets the l-th of each lane's four.
+__device__ __forceinline__ uint4 transpose_quad(const uint4& mine) {
+  const int lane = static_cast<int>(threadIdx.x) % 4;
+  const bool odd = lane % 2 != 0;
+  const bool high = lane / 2 != 0;
+  const uint32_t give0 = __shfl_xor_sync(0xffffffffu, odd ? mine.x : mine.y, 1);
+  const uint32_t give1 = __shfl_xor_sync(0xffffffffu, odd ? mine.z : mine.w, 1);
+  const uint32_t a0 = odd ? give0 : mine.x;  // of lanes 0 and 1, or 2 and 3
+  const uint32_t a1 = odd ? mine.y : give0;
+  const uint32_t b0 = odd ? give1 : mine.z;
+  const uint32_t b1 = odd ? mine.w : give1;
+  const uint32_t far0 = __shfl_xor_sync(0xffffffffu, high ? a0 : b0, 2);
+  const uint32_t far1 = __shfl_xor_sync(0xffffffffu, high ? a1 : b1, 2);
+  return make_uint4(high ? far0 : a0, high ? far1 : a1, high ? b0 : far0, high ? b1 : far1);
+}
+
 // How an operation that goes block by block reads an operand, COUNT elements at a time: a column
-// vector in memory as the values that the block needs, a tile in memory one block ahead, so that its
-// latency passes under the block before.
+// vector in memory as the values that the block needs.
 template <typename Layout, int COUNT, typename Operand>
 struct Reader {
   const Operand& operand;
@@ -112,11 +127,12 @@ struct Reader<Layout, COUNT, ColsInMemory<Layout, T>> {
     return result;
   }
 };
+// A tile in memory, one block ahead, so that its latency passes under the block before.
 template <typename Layout, int COUNT, typename T>
-struct Reader<Layout, COUNT, TileInMemory<Layout, T>> {
+struct AheadReader {
   const TileInMemory<Layout, T>& operand;
   Pairs<Layout, T, COUNT> ahead;
-  __device__ __forceinline__ explicit Reader(const TileInMemory<Layout, T>& from) : operand(from) {
+  __device__ __forceinline__ explicit AheadReader(const TileInMemory<Layout, T>& from) : operand(from) {
     ahead.load(0, operand);
   }
   __device__ __forceinline__ auto next(int first) {
@@ -130,6 +146,78 @@ struct Reader<Layout, COUNT, TileInMemory<Layout, T>> {
     }
     return result;
   }
+};
+// A tile in memory of elements of two bytes, 128 columns on their way before the first is taken up (64
+// of a wider one): half as many registers as the accumulator's, which are free behind the loop over
+// keys. Of each 32 columns lane l of a quad loads 8 l .. 8 l + 7, in one access where rows allow it, and
+// a transpose gives each lane its own.
+template <typename Layout, int COUNT, typename T>
+struct WideReader {
+  static constexpr int BLOCKS = Layout::WGMMA_COLS > 128 ? 2 : 4;  // of 32 columns
+  const TileInMemory<Layout, T>& from;
+  uint4 wide[2][BLOCKS];
+
+  __device__ __forceinline__ explicit WideReader(const TileInMemory<Layout, T>& operand)
+      : from(operand) {
+    load(0);
+  }
+
+  __device__ __forceinline__ void load(int first) {
+    const GmemTile<T>& tile = from.tile;
+    const int column = from.column + first + static_cast<int>(threadIdx.x) % 4 * 8;
+    if (tile.vectors & (from.column % 8 == 0)) {
+#pragma unroll
+      for (int n = 0; n < 2 * BLOCKS; ++n) {
+        const int row = WgmmaRows<64>::index(n % 2);
+        const int at = column + n / 2 * 32;
+        load_bits(wide[n % 2][n / 2], tile.row(row) + at, tile.has(row) & inside(at));
+      }
+    } else {
+#pragma unroll
+      for (int n = 0; n < 2 * BLOCKS; ++n) {
+        wide[n % 2][n / 2] = eight(WgmmaRows<64>::index(n % 2), column + n / 2 * 32);
+      }
+    }
+#pragma unroll
+    for (int n = 0; n < 2 * BLOCKS; ++n) wide[n % 2][n / 2] = transpose_quad(wide[n % 2][n / 2]);
+  }
+  __device__ __forceinline__ uint4 eight(int row, int column) const {
+    const T* at = from.tile.row(row) + column * from.tile.column_stride;
+    unsigned word[4];
+#pragma unroll
+    for (int e = 0; e < 8; ++e) {
+      unsigned short bits;
+      load_bits(bits, at, from.tile.has(row) & inside(column + e));
+      unsigned& pair = word[e / 2];
+      pair = e % 2 == 0 ? bits : pair | static_cast<unsigned>(bits) << 16;
+      at += from.tile.column_stride;
+      asm volatile("" : "+l"(at), "+r"(pair));  // one address at a time
+    }
+    return make_uint4(word[0], word[1], word[2], word[3]);
+  }
+  __device__ __forceinline__ bool inside(int column) const {
+    return static_cast<unsigned>(column) < static_cast<unsigned>(from.tile.columns);
+  }
+
+  __device__ __forceinline__ auto next(int first) {
+    if (first > 0 && first % (16 * BLOCKS) == 0) load(first * 2);
+    Tile<Layout, decltype(widen(T{}))> result;
+#pragma unroll
+    for (int e = first; e < first + COUNT && e < Layout::SIZE; ++e) {
+      const uint4& four = wide[Layout::row_slot(e)][e / 16 % BLOCKS];
+      const unsigned pairs[4] = {four.x, four.y, four.z, four.w};
+      result.value[e] = unpack<T>(pairs[e / 4 % 4], e % 2);
+    }
+    return result;
+  }
+};
+template <typename Layout, int COUNT, typename T>
+struct Reader<Layout, COUNT, TileInMemory<Layout, T>>
+    : std::conditional_t<sizeof(T) == 2, WideReader<Layout, COUNT, T>,
+                         AheadReader<Layout, COUNT, T>> {
+  using Base = std::conditional_t<sizeof(T) == 2, WideReader<Layout, COUNT, T>,
+                                  AheadReader<Layout, COUNT, T>>;
+  using Base::Base;
 };
 template <typename Layout, int COUNT, typename T>
 struct Reader<Layout, COUNT, TileOnItsWay<Layout, T>> {
@@ -313,22 +401,8 @@ __device__ __forceinline__ void store(const GmemTile<T>& out, const Tile<WgmmaAc
           const int e = (block + i) * 4 + slot * 2;
           pair[i] = block + i < N / 8 ? pack<T>(tile.value[e], tile.value[e + 1]) : 0;
         }
-        // A 4 x 4 transpose among the quad: lane l ends with the four pairs of block l.
-        const bool odd = lane % 2 != 0;
-        const bool high = lane / 2 != 0;
-        const uint32_t give0 = __shfl_xor_sync(0xffffffffu, odd ? pair[0] : pair[1], 1);
-        const uint32_t give1 = __shfl_xor_sync(0xffffffffu, odd ? pair[2] : pair[3], 1);
-        const uint32_t a0 = odd ? give0 : pair[0];  // block 0 or 1, lanes 0 and 1 or 2 and 3
-        const uint32_t a1 = odd ? pair[1] : give0;
-        const uint32_t b0 = odd ? give1 : pair[2];  // block 2 or 3
-        const uint32_t b1 = odd ? pair[3] : give1;
-        const uint32_t far0 = __shfl_xor_sync(0xffffffffu, high ? a0 : b0, 2);
-        const uint32_t far1 = __shfl_xor_sync(0xffffffffu, high ? a1 : b1, 2);
-        uint4 packed;
-        packed.x = high ? far0 : a0;
-        packed.y = high ? far1 : a1;
-        packed.z = high ? b0 : far0;
-        packed.w = high ? b1 : far1;
+        const uint4 packed =
+            detail::transpose_quad(make_uint4(pair[0], pair[1], pair[2], pair[3]));
         if (out.has(row) && (block + lane) * 8 < out.columns) {
           *reinterpret_cast<uint4*>(out.row(row) + (block + lane) * 8) = packed;
         }

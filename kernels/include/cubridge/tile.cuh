@@ -5,6 +5,7 @@
 #include "dense.cuh"
 #include "gmem.cuh"
 #include "layout.cuh"
+#include "lines.cuh"
 #include "scalar.cuh"
 
 namespace cubridge {

@@ -218,12 +218,13 @@ LAYOUTS = {
     "no batch": (
         'q: Float[Tensor, "H Nq D"], k: Float[Tensor, "H Nk D"], v: Float[Tensor, "H Nk D"]',
         "return (q @ k.mT).softmax(-1) @ v",
-        [("Hq", "Nq", "D"), ("Hq", "Nk", "D"), ("Hq", "Nk", "D")], ("Hq", "Nq", "D"), {"Hq == Hkv"},
+        [("Hq", "Nq", "D"), ("Hq", "Nk", "D"), ("Hq", "Nk", "D")], ("Hq", "Nq", "D"),
+        {"Hq == Hkv", "B == 1"},
     ),
     "one head": (
         'q: Float[Tensor, "Nq D"], k: Float[Tensor, "Nk D"], v: Float[Tensor, "Nk D"]',
         "return (q @ k.T).softmax(-1) @ v",
-        [("Nq", "D"), ("Nk", "D"), ("Nk", "D")], ("Nq", "D"), set(),
+        [("Nq", "D"), ("Nk", "D"), ("Nk", "D")], ("Nq", "D"), {"B == 1", "Hq == 1", "Hkv == 1"},
     ),
     "HBND": (
         'q: Float[Tensor, "H B Nq D"], k: Float[Tensor, "H B Nk D"], v: Float[Tensor, "H B Nk D"]',

@@ -131,6 +131,10 @@ def load_tile(part: Any, out: TileType, layout: Layout, tile: GmemTile, column: 
     return RegTile(out, data, part.step)
 
 
+def load_output(part: Any, out: TileType, layout: Layout, tile: GmemTile) -> RegTile:
+    return load_tile(part, out, layout, tile, 0)
+
+
 def load_lines(part: Any, out: TileType, layout: Layout, tile: GmemTile, turn: int) -> RegTile:
     if turn < 0:
         raise part.program.stop("bad_value", part.path, f"turns rows by {turn} columns", part)

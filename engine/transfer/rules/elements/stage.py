@@ -39,6 +39,7 @@ from engine.transfer.rules.base.score_sites import is_element_op
 
 ROW, KEY, COLUMN = "i", "j", "d"
 HELD = 4  # bytes for a pair of query and key that registers hold beside the accumulators
+OF_OUTPUT = 2  # bytes of an output's element that they hold behind the loop over keys
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +66,12 @@ def stage_inputs(module: Module, found: Attention, bytes: Mapping[str, int]) -> 
     labels = Labels(module.function(found.kernel))
     layout = _accumulator_layout(module, found)
     roomy = not any(map(starts_matmul, statements(module.function(found.kernel))))
+    of_output = frozenset(n for n, size in sizes.items() if roomy or size == OF_OUTPUT)
 
     def edit(stmts: Block) -> Block:
         out: list[Stmt] = []
         for stmt in stmts:
-            place = _place(stmt, names, found, layout, roomy)
+            place = _place(stmt, names, found, layout, of_output)
             if place is not None:
                 staged = _staged_loads(stmt, names, place, labels)
                 stmt = _with_operands(stmt, staged, place)
@@ -95,23 +97,20 @@ def stage_inputs(module: Module, found: Attention, bytes: Mapping[str, int]) -> 
 class Place:
     """Where elements of an operation stand: in an accumulator's layout from `origin` on, or in a
     row vector's. `last` says that the loop over keys is over, so that what is loaded for it is
-    loaded there: before, it would be held in registers all through the loop. `tiles` says that
-    registers are left for a whole tile beside the accumulator."""
+    loaded there: before, it would be held in registers all through the loop. `tiles` are the
+    tensors of which a tile fits into registers beside the accumulator; None is all of them."""
 
     layout: Expr | None
     origin: tuple[Expr, ...]
     column: str
     last: bool
-    tiles: bool = True
+    tiles: frozenset[str] | None = None
 
 
 def _place(
-    stmt: Stmt, names: set[Name], found: Attention, accumulator: Expr | None, roomy: bool
+    stmt: Stmt, names: set[Name], found: Attention, accumulator: Expr | None, tiles: frozenset[str]
 ) -> Place | None:
-    """The place of an operation on elements that may read inputs.
-
-    Beside asynchronous matmuls a warpgroup has few registers: an output's tile is not `roomy`.
-    """
+    """The place of an operation on elements that may read inputs; `tiles` is an output's."""
     if is_element_op(stmt, found):
         return Place(found.score_layout, _origin(stmt), KEY, False)
     match stmt:
@@ -120,7 +119,7 @@ def _place(
         ):
             own = target == first == found.accumulator
             layout = accumulator if own else found.score_layout
-            return Place(layout, _origin(stmt), COLUMN, True, roomy)
+            return Place(layout, _origin(stmt), COLUMN, True, tiles)
     return None
 
 
@@ -160,11 +159,14 @@ def _staged(load: Index, place: Place, labels: Labels) -> Staged | None:
     if layout is None or not origin:
         return None
     if load.index[-2:] == (Name(ROW), Name(place.column)) and not any(own[:-2]):
-        if not place.tiles:
+        if place.tiles is not None and name not in place.tiles:
             return None
-        value = expr(
-            "load_tile[layout](base[*lead, row:], key)",
-            layout=layout, base=load.base, lead=load.index[:-2], row=origin[0], key=origin[1],
+        tile = expr(
+            "base[*lead, row:]", base=load.base, lead=load.index[:-2], row=origin[0]
+        )  # fmt: skip
+        value = (
+            expr("load_output[layout](tile)", layout=layout, tile=tile) if place.last
+            else expr("load_tile[layout](tile, key)", layout=layout, tile=tile, key=origin[1])
         )  # fmt: skip
         target = labels.of(value, f"{name}_tile")
         return Staged(load, target, "tile", Assign(target, value))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import reduce
 
 from engine.cuir.nodes import (
     Assign,
@@ -152,22 +153,51 @@ class Writer:
             return None
 
         body = map_expr(body, change)
-        tiles = [n for n in operands if n in self.tiles]
-        vectors = [n for n in operands if n not in self.tiles]
+        body = self.shared(body, operands)
+        return self.over(body, operands, wanted, self.inside)
+
+    def over(
+        self, body: Expr, operands: Mapping[str, str], wanted: str, into: list[Assign]
+    ) -> Name:
+        """A tile with an element of `body` for each row and column; `operands` are the names of
+        tiles and vectors, and of their elements."""
+        read = free_names(body)
+        tiles = [n for n, e in operands.items() if n in self.tiles and e in read]
+        vectors = [n for n, e in operands.items() if n not in self.tiles and e in read]
         if not tiles:
             raise TransferError(f"what {self.item.role} becomes does not read it")
         given = (*tiles, *vectors)
-        read = free_names(body)
         places = self.item.row in read or COLUMN in read
         own = {self.item.row: Name("i"), COLUMN: Name("j")}
         params = (*(operands[n] for n in given), *(("i", "j") if places else ()))
         f = Lambda(params, substitute(body, own))
         at = (("at", Tuple((self.row0, Num(0)))),) if places else ()
         out = Name(self.fresh(wanted))
-        self.inside.append(Assign(out.id, Call("map", (*map(Name, given), f), at)))
+        into.append(Assign(out.id, Call("map", (*map(Name, given), f), at)))
         self.tiles.add(out.id)
         self.elements[out.id] = self.fresh(f"{out.id}_at")
         return out
+
+    def shared(self, body: Expr, operands: dict[str, str]) -> Expr:
+        """`body` with each product's factors that all heads share as one tile, made before them."""
+        ready = {s.target for s in self.before}
+        loaded = {e: n for n, e in operands.items() if n in ready}
+        heads = {e for n, e in operands.items() if n not in ready} | {self.h.id}
+
+        def change(node: Expr) -> Expr | None:
+            if not isinstance(node, Binary) or node.op != "*":
+                return None
+            factors = _factors(node, heads)
+            own = [f for f in factors if free_names(f) & heads]
+            rest = [f for f in factors if not free_names(f) & heads]
+            read = frozenset[str]().union(*map(free_names, rest)) & loaded.keys()
+            if not own or len(read) < 2 or not any(loaded[e] in self.tiles for e in read):
+                return None
+            tile = self.over(_product(rest), operands, "common", self.before)
+            operands[tile.id] = self.elements[tile.id]
+            return _product([*own, Name(operands[tile.id])])
+
+        return map_expr(body, change)
 
     def of_row(self, node: Expr) -> Expr | None:
         """What is made of sums and sizes alone is computed once for a row, as a row vector; so is
@@ -253,6 +283,28 @@ class Writer:
 
     def region(self, base: Expr, outer: list[Expr], first: Expr) -> Expr:
         return Index(base, (*outer, Slice(first)))
+
+
+def _factors(product: Expr, heads: set[str]) -> list[Expr]:
+    """The factors of a product. A choice among products gives those that all of it has and that
+    read `heads`."""
+    match product:
+        case Binary("*", left, right):
+            return [*_factors(left, heads), *_factors(right, heads)]
+        case Unary("-", value):
+            return [Num(-1.0), *_factors(value, heads)]
+        case Select(cond, then, other) if not free_names(cond) & heads:
+            first, second = _factors(then, heads), _factors(other, heads)
+            common = [f for f in dict.fromkeys(first) if f in second and free_names(f) & heads]
+            for factor in common:
+                first.remove(factor)
+                second.remove(factor)
+            return [*common, Select(cond, _product(first), _product(second))]
+    return [product]
+
+
+def _product(factors: list[Expr]) -> Expr:
+    return reduce(lambda a, b: Binary("*", a, b), factors) if factors else Num(1.0)
 
 
 def _size(dim: str) -> Expr:

@@ -43,8 +43,11 @@ def passed_over(lead: Function, keep: Expr, fresh: Fresh) -> Function:
         return lead
     if of_own == of_block:  # the ranges are the same for all rows
         return replace(lead, body=(Return(Num(0)),))
-    # Only this is at least 0: no tile before it is passed over, so none below 0 is.
-    body = [Assign(behind.id, reduce(intervals.maximum, [ZERO, *own_ends]))]
+    # Only this is at least 0: no tile before it is passed over, so none below 0 is. Rows behind the
+    # last one, of the last block, pass over all tiles.
+    own_end = reduce(intervals.maximum, [ZERO, *own_ends])
+    own_end = expr("end if own < args.Nq else 0", end=own_end, own=own)
+    body = [Assign(behind.id, own_end)]
     passed: list[Expr] = []  # behind the last key, of the tiles from `begin` on and of the prefix
     if of_block.rest is not None:
         start: Expr = expr("low // keys", low=of_block.rest.low, keys=tile_keys)

@@ -33,6 +33,8 @@ OUTPUTS = {
     "a head's scale": (', g: Float32[Tensor, "Hq"]', "o * torch.tanh(g)[:, None, None]", "",
                        "o * tanh(g[h])", "B Hq Nq D"),
     "a column's scale": (', g: Float[Tensor, "D"]', "o * g", "", "g[d] * o", "B Hq Nq D"),
+    "a row's length": ("", "o / o.norm(dim=-1, keepdim=True)", "",
+                       "o / sqrt(sum_over(lambda c: o[c] * o[c], D))", "B Hq Nq D"),
     "merged": ("", "o.transpose(1, 2).flatten(2)", MERGED, "o", "B Nq Hq D"),
     "merged, gated after": (BNHD, "o.transpose(1, 2).flatten(2) * torch.sigmoid(g.flatten(2))", MERGED,
                             "o * sigmoid(g[b, i, h, d])", "B Nq Hq D"),
@@ -95,7 +97,7 @@ def test_a_recipe_of_before_is_read() -> None:
         assert read.sink is None
 
 
-@pytest.mark.parametrize("output", ["o * o", "o + q", "o / o.norm(dim=-1, keepdim=True)"])
+@pytest.mark.parametrize("output", ["o * o", "o + q", "o - o.mean(dim=-1, keepdim=True)"])
 def test_what_is_no_product_of_the_output_is_refused(output: str, tmp_path: Path) -> None:
     with pytest.raises(SpecError):
         read_recipe(spec(tmp_path, "", output, ""))

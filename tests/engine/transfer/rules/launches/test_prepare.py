@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from engine.cuir.execute import run_program
-from engine.cuir.nodes import Module, Name, Return
+from engine.cuir.nodes import Assign, For, Module, Name, Return, walk_expr
 from engine.cuir.parser import parse_expr
 from engine.cuir.rewrite import map_function
 from engine.cuir.static.check import check
@@ -45,6 +45,12 @@ MADE = {
     f"(q[b, h, i, c] - {MEAN}), D) / D + 1e-5) * u[dd] + w[h, dd]",
     "halves": f"{Q} * cos[b, i, dd] + {HALVES} * sin[i, dd]",
     "neighbours": f"{Q} * cos[b, i, dd] + {PAIRS} * sin[i, dd]",
+    "a norm in halves": (
+        f"{Q} * rsqrt({T} / D + 1e-6) * (u[dd] + 1.0) * cos[b, i, dd] + "
+        f"(-(q[b, h, i, dd + D // 2] * rsqrt({T} / D + 1e-6) * (u[dd + D // 2] + 1.0)) "
+        f"if dd < D // 2 else q[b, h, i, dd - D // 2] * rsqrt({T} / D + 1e-6) * "
+        "(u[dd - D // 2] + 1.0)) * sin[i, dd]"
+    ),
     "a part": f"{Q} * u[dd] + q[b, h, i, dd + D // 4] if dd < D // 4 else {Q}",
     "a narrow table": f"{Q} * part[i, dd - 64] if dd >= 64 and dd < 96 else {Q}",
     "a narrow table, unaligned": f"{Q} * part[i, dd - 40] if dd >= 40 and dd < 72 else {Q}",
@@ -130,6 +136,19 @@ def holds(base: Module, wanted: Recipe) -> None:
     torch.testing.assert_close(
         outcome.outputs[scratch.field], operand(wanted, "q", inputs, env), rtol=1e-11, atol=1e-11
     )
+
+
+def test_factors_that_heads_share_are_multiplied_before_them() -> None:
+    made = MADE["a norm in halves"]
+    wanted = recipe(extra=tuple(i for i in INPUTS if f"{i.name}[" in made), q=made)
+    base = lifted("flash_fwd_sm90")
+    *_, (_, target) = apply(base, plan(base, wanted).steps)
+    *before, heads = target.function("prepare_q").body
+    common = [s.target for s in before if isinstance(s, Assign) and s.target.startswith("common")]
+    assert len(common) == 2 and isinstance(heads, For)
+    ready = next(s for s in heads.body if isinstance(s, Assign) and s.target == "ready")
+    read = {node.id for node in walk_expr(ready.value) if isinstance(node, Name)}
+    assert set(common) <= read and not {"cos_tile", "sin_tile", "u_tile"} & read
 
 
 @pytest.mark.parametrize("kernel", KERNELS)

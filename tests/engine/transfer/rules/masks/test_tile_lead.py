@@ -51,6 +51,20 @@ def test_only_tiles_without_a_kept_pair_are_passed_over(spec: str) -> None:
     assert passed > 0
 
 
+def test_rows_behind_the_last_pass_over_all_tiles() -> None:
+    recipe = recipe_of("causal")
+    base, target, binding = carried(KERNEL, "causal")
+    name = find_attention(base).schedule.lead
+    assert name is not None
+    q0 = 2 * ROWS  # a block of which one part has rows
+    sizes = {"B": 1, "Hq": 2, "Hkv": 1, "Nq": q0 + 8, "Nk": 300, "D": 64, "Dv": 64}
+    picture = KeepMap(recipe, target, binding, sizes, base=base).target  # type: ignore[arg-type]
+    assert picture is not None and picture.rows == q0
+    lead_of = picture._schedule(name, ("args", "b", "h", "q0", "row0"))
+    tiles = int(picture.count(q0))
+    assert int(lead_of(q0, q0)) < tiles and int(lead_of(q0, q0 + ROWS)) == tiles
+
+
 @pytest.mark.parametrize("variant", ["bias", "sigmoid"])
 def test_nothing_is_passed_over_without_a_mask(variant: str) -> None:
     base = lifted(KERNEL)
