@@ -92,6 +92,11 @@ class TextDialog(ModalScreen[str | None], inherit_bindings=False):
             if time.monotonic() - self._asked >= 2 * GRACE:
                 self.dismiss(self.result_of(event.key))
 
+    @property
+    def beside_its_row(self) -> bool:
+        """Whether the row below the dialog has to stay in sight: its answers are about that."""
+        return bool(self._answers)
+
     def result_of(self, key: str) -> str | None:
         """What the dialog's result is once an answer's key was pressed."""
         return key
@@ -102,7 +107,7 @@ class TextDialog(ModalScreen[str | None], inherit_bindings=False):
         rows, self._given = [piece for piece, _ in shown], [n for _, n in shown]
         pane = self.query_one(CodePane)
         pane.show(PaneText(rows, self._language))
-        sit(self, len(rows) + FRAME, beside=bool(self._answers))
+        sit(self, len(rows) + FRAME, beside=self.beside_its_row)
         if self._at_end:
             self._at_end = False
             pane.go_to(len(rows) - 1)

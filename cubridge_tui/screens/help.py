@@ -31,6 +31,10 @@ class HelpDialog(TextDialog):
         rows, self._ids = help_rows(screen, facts, table)
         super().__init__("help", rows, answers=(("enter", "does what the line says"),))
 
+    @property
+    def beside_its_row(self) -> bool:
+        return False
+
     def result_of(self, key: str) -> str | None:
         return self._ids.get(self.given_row)
 
