@@ -271,8 +271,8 @@ cudaError_t launch(const Args& args, cudaStream_t stream) {
   constexpr int BN = COLS == 256 ? 80 : COLS > COLS_V ? 128 : WIDTH_V > 96 ? 112 : 128;
   constexpr bool OVERLAP = COLS != 128;
   constexpr int STAGES = 2;
-  constexpr int LOW = BM == 192 ? 32 : 24;
-  constexpr int HIGH = BM == 192 ? 160 : 240;
+  constexpr int LOW = BM == 192 ? 32 : 40;
+  constexpr int HIGH = BM == 192 ? 160 : 232;
   constexpr int BARRIERS = 2 * BM / 64 + 4 * STAGES;
   constexpr int BYTES = 1024 + BM * COLS * sizeof(T) + STAGES * BN * (COLS + COLS_V) * sizeof(T) + 8 * BARRIERS;
   const int works = ceil_div(args.Nq, BM) * args.Hq * args.B;

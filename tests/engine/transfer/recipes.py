@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 from engine.cuir.nodes import Module
 from engine.cuir.parser import parse_expr
 from engine.lift import lift
@@ -50,10 +52,13 @@ def recipe(
 
 
 @cache
-def lifted(name: str) -> Module:
-    """The largest specialisation of a bundled kernel."""
+def lifted(name: str, columns: int | None = None) -> Module:
+    """The largest specialisation of a bundled kernel, or the one of so many columns."""
     package = load_package(ROOT / "kernels" / name)
-    return lift(package, package.specialisations[-1], package.archs[0]).module
+    built = [s for s in package.specialisations if columns is None or s["D"] == str(columns)]
+    if not built:
+        pytest.skip(f"{name} is not built for {columns} columns")
+    return lift(package, built[-1], package.archs[0]).module
 
 
 VARIANTS = {
