@@ -42,13 +42,14 @@ def add_specialisation(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dtype", choices=["f16", "bf16"], help="the element type shown and judged"
     )
-    parser.add_argument("--head-dim", type=_head_dim, help="the head size shown and judged")
+    parser.add_argument("--head-dim", type=head_dim, help="the head size shown and judged")
 
 
-def _head_dim(text: str) -> str:
+def head_dim(text: str) -> int:
+    """A head size as it is typed."""
     if not (text.isascii() and text.isdecimal() and int(text) > 0):
         raise argparse.ArgumentTypeError(f"{text!r} is no head size: give a number, such as 128")
-    return str(int(text))
+    return int(text)
 
 
 def specialisation(args: argparse.Namespace) -> dict[str, str]:

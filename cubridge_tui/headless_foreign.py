@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cubridge_tui.console import say, show, show_json
+from cubridge_tui.headless import head_dim
 
 if TYPE_CHECKING:
     from engine.foreign.check import Asked, Checked
@@ -31,7 +32,7 @@ def kernel_options(parser: argparse.ArgumentParser) -> None:
                       help='the shape of a further tensor: m="B Hq Nq"')  # fmt: skip
     cuda.add_argument("--sizes", action="append", default=[], metavar="SIZES",
                       help='one case: "B=1 Hq=2 Nq=64 Nk=64 D=64"')  # fmt: skip
-    cuda.add_argument("--head-dim", type=int, help="the head size (of a CUDA source: 64)")
+    cuda.add_argument("--head-dim", type=head_dim, help="the head size (of a CUDA source: 64)")
     cuda.add_argument("--dtype", choices=("bf16", "f16", "f32"),
                       help="the element type (of void* and torch::Tensor: bf16)")  # fmt: skip
 
