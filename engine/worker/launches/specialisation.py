@@ -124,7 +124,7 @@ class Subject:
     def linear(self) -> bool:
         """Whether O is a sum of rows of V, so that one-hot V shows the weights.
 
-        A recipe that leaves the output as it is says so; else the function is tried on a small case.
+        A recipe that leaves the output alone says so; else the function is tried on a small case.
         """
         if self.run.recipe is not None and not self.run.recipe.changes_output:
             return True
