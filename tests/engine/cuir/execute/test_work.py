@@ -5,7 +5,7 @@ import torch
 from helpers import path_of
 
 from engine.cuir.execute import Limits, Schedule, run_program
-from engine.cuir.execute.schedules import explore
+from engine.cuir.execute.schedules.explore import explore
 from engine.cuir.execute.schedules.stuck_ops import text_of
 from engine.cuir.nodes import walk
 from engine.cuir.parser import parse_module
