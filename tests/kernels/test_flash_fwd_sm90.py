@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from engine.cuir.execute import Limits, Schedule, run_program
-from engine.cuir.execute.schedules import explore
+from engine.cuir.execute.schedules.explore import explore
 from engine.cuir.nodes import Module
 from engine.cuir.printer import print_module
 from engine.cuir.static.check import check
