@@ -43,13 +43,14 @@ SINKS = {
 
 
 GATE = "x * rcp_approx(1.0 + exp2_approx(gate_tile * -1.4426950408889634))"
-TILE = "gate[b, h, q0:], 0)"
+TILE = "gate[b, h, q0:])"
 GATES = {
-    "the gate of another head": (TILE, "gate[b, (h + 1) % args.Hq, q0:], 0)"),
-    "the gate of the key's head": (TILE, "gate[b, h_kv, q0:], 0)"),
-    "the gate of another batch": (TILE, "gate[0, h, q0:], 0)"),
-    "the gate of another row": (TILE, "gate[b, h, q0 + 1:], 0)"),
-    "the gate of another column": (TILE, "gate[b, h, q0:], 1)"),
+    "the gate of another head": (TILE, "gate[b, (h + 1) % args.Hq, q0:])"),
+    "the gate of the key's head": (TILE, "gate[b, h_kv, q0:])"),
+    "the gate of another batch": (TILE, "gate[0, h, q0:])"),
+    "the gate of another row": (TILE, "gate[b, h, q0 + 1:])"),
+    "the gate's heads and rows exchanged": ("args.gate, args.B, args.Hq, args.Nq,",
+                                            "args.gate, args.B, args.Nq, args.Hq,"),
     "without sigmoid": (GATE, "x * gate_tile"),
     "the sigmoid of what is below": (GATE, GATE.replace("-1.44", "1.44")),
     "in base 2": (GATE, GATE.replace(" * -1.4426950408889634", " * -1.0")),
