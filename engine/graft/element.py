@@ -73,6 +73,17 @@ def masked_or_scored(recipe: Recipe) -> tuple[Expr | None, Expr | None]:
     return _of_scaled(recipe.score), None if dropped == Num(False) else dropped
 
 
+def same_effect(a: Recipe, b: Recipe, equal_lengths: bool) -> bool:
+    """Whether two recipes are written with the same scores and the same mask."""
+
+    def effect(recipe: Recipe) -> tuple[Expr, Expr]:
+        parts = (_of_scaled(recipe.score) or SCORE, factored(recipe.keep))
+        score, keep = (_one_length(e) for e in parts) if equal_lengths else parts
+        return score, keep
+
+    return effect(a) == effect(b)
+
+
 def _of_scaled(score: Expr) -> Expr | None:
     """The score over `s`, q . k times 1 / sqrt(D); over x where another scale is asked for."""
     usual = (Call("rsqrt", (Name("D"),)), Binary("/", Num(1.0), Call("sqrt", (Name("D"),))))
