@@ -26,7 +26,7 @@ from engine.foreign.check import Asked, Checked, check_kernel, place, shorter
 from engine.foreign.launcher import Launcher
 from engine.gates.outcome import Found
 from engine.graft.cases import on_data, sides_not_taken
-from engine.graft.edits import Edit, Files, only_spans_changed
+from engine.graft.edits import Edit, Files, apply, only_spans_changed
 from engine.spec.recipes.recipe import Recipe
 
 Said = Callable[[str], None]
@@ -138,7 +138,13 @@ def _skipped(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def judge_bytes(files: Files, changed: Files, edits: Sequence[Edit]) -> Found:
-    """Whether only bytes in the edits' spans are others."""
+    """Whether the files are those that the edits make, and only bytes in their spans are others."""
+    made = apply(files, edits)
+    for file, new in changed.items():
+        if made.get(file, files[file]) != new:
+            return Found(False, f"{file.name} is not what the accepted edits make of it")
+    if missing := made.keys() - changed.keys():
+        return Found(False, f"{min(missing).name} lacks the accepted edits")
     for file, new in changed.items():
         own = [e for e in edits if e.file == file]
         if not only_spans_changed(files[file], new, own):

@@ -318,7 +318,7 @@ class ExecutedWork(Work):
         """G3: only bytes in the hunks' spans are others, nvcc builds it without losing what the
         source had, and probing finds the same scores at the same place."""
         begin = time.monotonic()
-        moved = kernel_moved(self)
+        moved = spec_moved(self) or kernel_moved(self)
         if moved is not None:
             return self._moved_on(Gate.G3, begin, moved)
         recipe = self.recipe

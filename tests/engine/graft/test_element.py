@@ -10,7 +10,7 @@ import pytest
 from engine.cuir.parser import parse_expr as expr
 from engine.errors import TransferError
 from engine.foreign.probe.places import Place
-from engine.graft.element import write
+from engine.graft.element import strength, write
 from engine.spec.recipes.recipe import Clause, Input, Recipe
 
 CAUSAL = "j <= i + Nk - Nq"
@@ -101,3 +101,11 @@ def test_what_has_no_writing_is_refused_with_its_line(
         return
     with pytest.raises(TransferError, match=f"a.cu:3: {words}"):
         text(made, place)
+
+
+@pytest.mark.parametrize(
+    ("text", "bound"),
+    [("p->n", 14), ("s[a][b]", 14), ("f(x)", 14), ("n0-1", 10), ("a>b", 0), ("a-b->n", 10)],
+)
+def test_how_tightly_a_text_binds(text: str, bound: int) -> None:
+    assert strength(text) == bound
