@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -18,7 +19,7 @@ from engine.errors import InputError, MissingTool, StoreError
 from engine.files import SOURCE_LIMIT, read_file, read_spec
 from engine.foreign.check import Asked
 from engine.foreign.launcher import Launcher, read_launcher
-from engine.foreign.overlay import overlaid
+from engine.foreign.overlay import below, overlaid
 from engine.foreign.package import MANIFEST, manifest_text
 from engine.foreign.probe.find import find
 from engine.foreign.probe.found import found_text
@@ -134,11 +135,16 @@ class ExecutedWork(Work):
         """The files as their folders name them."""
         roots = (self.package.folder.resolve(),
                  *(Path(i).resolve() for i in self.package.asked.flags.includes))  # fmt: skip
-        return {
+        names = {
             file: next((file.relative_to(r).as_posix() for r in roots if file.is_relative_to(r)),
                        file.name)
             for file in self.files()
         }  # fmt: skip
+        often = Counter(names.values())
+        if max(often.values()) == 1:
+            return names
+        paths = below(self.package.asked)  # two folders have a file of that name
+        return {f: n if often[n] == 1 else paths[f].as_posix() for f, n in names.items()}
 
     def lifted_artifacts(self) -> list[Artifact]:
         found = self._probed()

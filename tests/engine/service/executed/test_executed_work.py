@@ -179,3 +179,15 @@ def test_a_source_without_the_edits_is_no_pass(
     work.decide(Decision("h1", DecisionKind.REJECTED, "me"))
     verdict = work.judge_target()
     assert verdict.kind is VerdictKind.FAIL and words in verdict.reason
+
+
+def test_the_scores_stand_before_an_edited_hunk_too(bench: Bench, kernel: Path) -> None:
+    work = opened(bench, kernel, "causal")
+    work.lift()
+    (hunk,) = work.propose_by_rules().hunks
+    longer = hunk.after.replace("dot *= scale;", "dot *= scale;\n      // the future is dropped")
+    work.decide(Decision("h1", DecisionKind.EDITED, "me", replacement=longer))
+    work.lower()
+    verdict = work.judge_lowered()
+    assert verdict.kind is VerdictKind.PASS, verdict.reason
+    assert "scores stand where they stood, once each" in verdict.reason
