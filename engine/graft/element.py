@@ -172,7 +172,6 @@ class _Writer:
     ) -> None:
         self.values = values
         self.inputs = {i.name: i for i in recipe.extra()}
-        self.source = source
         self.words = frozenset(re.findall(r"\w+", source))
         self.e = self.fresh("e")
         self.place = _numbered(place, self.e)
@@ -245,7 +244,7 @@ class _Writer:
         if text is None:
             raise TransferError(f"{self.where}: nothing in scope there is {COORDINATES[name]}")
         if re.fullmatch(r"[\w.]+", text) and text != self.e:
-            return text
+            return self.as_int(name, text)
         return self.used.setdefault(name, self.fresh(COORDINATES[name]))
 
     def size(self, name: str) -> str:
@@ -254,10 +253,11 @@ class _Writer:
             text = self.place.sizes.get("D")
         if text is None:
             raise TransferError(f"{self.where}: nothing in scope there is {name}")
-        if text.isdigit() or re.search(rf"\bint\s+(\w+\s*,\s*)*{re.escape(text)}\b", self.source):
-            return text
-        # An unsigned or a 64-bit length would make a difference of the two another number.
-        return f"int({text})"
+        return self.as_int(name if name in self.place.sizes else "D", text)
+
+    def as_int(self, name: str, text: str) -> str:
+        """A variable as an int: a difference of unsigned ones would be another number."""
+        return text if text.isdigit() or name in self.place.signed else f"int({text})"
 
     def load(self, name: str, index: tuple[Expr, ...]) -> str:
         """An element of an extra input, which is contiguous."""

@@ -60,6 +60,7 @@ def pointed(asked: Asked, said: object) -> Found:
         asked.source.resolve(), after, 28, "attention", "dot", 1, "dot",
         {"b": "batch", "h": "head", "i": "row", "j": "n + first"},
         {"Hq": "heads", "Nq": "length", "Nk": "length", "D": "D"}, "1.0f", "      ",
+        ("b", "h", "i", "Hq", "Nq", "Nk", "D"),
     )  # fmt: skip
     return Found((Hook((place,), 0.25, 0.25, 1, "by hand"),), (), (), (), {"attention": 1})
 
