@@ -215,8 +215,10 @@ def _value(expr: Expr, at: Mapping[str, Any]) -> Any:
             args, f = (left, right), _BINARY[op]
         case Select(cond, then, other):
             args, f = (cond, then, other), np.where
-        case Call(name, given) if name in _CALLS and len(given) == len(_CALLS[name][1]):
-            args, f = given, _CALLS[name][0]
+        case Call(name, (_,) as given) if name in _ONE:
+            args, f = given, _ONE[name]
+        case Call(name, (_, _) as given) if name in _TWO:
+            args, f = given, _TWO[name]
         case _:
             return None
     values = [_value(a, at) for a in args]
@@ -226,18 +228,25 @@ def _value(expr: Expr, at: Mapping[str, Any]) -> Any:
         return f(*values)
 
 
+def _truncating_div(a: Any, b: Any) -> Any:
+    return (a - np.fmod(a, b)) // b
+
+
 _UNARY: dict[str, Any] = {"-": np.negative, "not": np.logical_not, "~": np.invert}
 _BINARY: dict[str, Any] = {
-    "+": np.add, "-": np.subtract, "*": np.multiply, "/": np.true_divide, "//": np.floor_divide,
-    "%": np.mod, "&": np.bitwise_and, "|": np.bitwise_or, "^": np.bitwise_xor,
+    "+": np.add, "-": np.subtract, "*": np.multiply, "/": np.true_divide, "//": _truncating_div,
+    "%": np.fmod, "&": np.bitwise_and, "|": np.bitwise_or, "^": np.bitwise_xor,
     "<<": np.left_shift, ">>": np.right_shift, "<": np.less, "<=": np.less_equal,
     ">": np.greater, ">=": np.greater_equal, "==": np.equal, "!=": np.not_equal,
     "and": np.logical_and, "or": np.logical_or,
 }  # fmt: skip
-_CALLS: dict[str, tuple[Any, str]] = {
-    "min": (np.minimum, "ab"), "max": (np.maximum, "ab"), "abs": (np.abs, "a"),
-    "exp": (np.exp, "a"), "exp2": (np.exp2, "a"), "sqrt": (np.sqrt, "a"),
-    "float": (np.float64, "a"),
+_ONE: dict[str, Any] = {
+    "abs": np.abs, "exp": np.exp, "exp2": np.exp2, "log": np.log, "log2": np.log2, "sqrt": np.sqrt,
+    "tanh": np.tanh, "floor": np.floor, "ceil": np.ceil, "float": np.float64,
+}  # fmt: skip
+_TWO: dict[str, Any] = {
+    "min": np.minimum, "max": np.maximum, "floor_div": np.floor_divide, "floor_mod": np.mod,
+    "ceil_div": lambda a, b: -(-a // b),
 }  # fmt: skip
 
 

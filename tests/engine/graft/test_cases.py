@@ -32,7 +32,8 @@ def recipe(keep: str = "True", score: str = "x * rsqrt(D)") -> Recipe:
     [
         (recipe(), []),
         (recipe("j <= i"), []),
-        (recipe("j // 16 < 8"), [256]),
+        (recipe("floor_div(j, 16) < 8"), [256]),
+        (recipe("(j - 200) // 100 < 0 or floor_mod(j, 7) == 3"), [128]),
         (recipe("j > i - 64 and j <= i"), [128]),
         (recipe(score="x * 0.5 if i - j > 128 else x"), [256]),
         (recipe(score="x + max(j - 200, 0)"), [256]),
