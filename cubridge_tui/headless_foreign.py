@@ -31,7 +31,7 @@ def kernel_options(parser: argparse.ArgumentParser) -> None:
     cuda.add_argument("--tensor", action="append", default=[], metavar="NAME=DIMS",
                       help='the shape of a further tensor: m="B Hq Nq"')  # fmt: skip
     cuda.add_argument("--sizes", action="append", default=[], metavar="SIZES",
-                      help='one case: "B=1 Hq=2 Nq=64 Nk=64 D=64"')  # fmt: skip
+                      help='one case: "B=1 Hq=2 Nq=64 Nk=64 D=64"; may be repeated')  # fmt: skip
     cuda.add_argument("--head-dim", type=head_dim, help="the head size (of a CUDA source: 64)")
     cuda.add_argument("--dtype", choices=("bf16", "f16", "f32"),
                       help="the element type (of void* and torch::Tensor: bf16)")  # fmt: skip
@@ -170,5 +170,6 @@ def _whole(text: str, case: str) -> int:
     from engine.errors import InputError
 
     if not text.isdigit():
-        raise InputError(f"--sizes {case}: {text} is no size")
+        raise InputError(f"--sizes {case}: {text} is no size",
+                         fix='with blanks between: --sizes "B=1 Hq=2 N=64 D=64"')  # fmt: skip
     return int(text)

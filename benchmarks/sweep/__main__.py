@@ -26,8 +26,8 @@ from benchmarks.sweep.tasks import Original, tasks
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results" / "sweep.json"
 LOG = ROOT / "build" / "sweep.jsonl"
-JUDGING = ("engine", "kernels", "tests/engine/lower", "tests/engine/lift", "tests/engine/spec",
-           "tests/mutants")  # fmt: skip
+JUDGING = ("engine", "kernels", "benchmarks/sweep", "tests/engine/lower", "tests/engine/lift",
+           "tests/engine/spec", "tests/mutants")  # fmt: skip
 
 
 def tree() -> str:
@@ -50,7 +50,7 @@ def main() -> int:
     run.add_argument("--only", nargs="*", default=(), help="steps, or words of what is judged")
     run.add_argument("--again", nargs="*", default=(), help="outcomes that are judged anew")
     run.add_argument("--source-mutants", type=int, default=30, help="of each of 5 sources")
-    run.add_argument("--target-mutants", type=int, default=14, help="of each of 46 targets")
+    run.add_argument("--target-mutants", type=int, default=14, help="of each bundled target")
     run.add_argument("--masks", type=int, default=1000)
     run.add_argument("--specs", type=int, default=2000)
     recorded = commands.add_parser("record")

@@ -14,7 +14,7 @@ from engine.types.trust import beside, rests_on
 
 MEANS = {
     Level.GPU_VERIFIED: "every gate passed on exactly these bytes, on a GPU too",
-    Level.CPU_VERIFIED: "proven on the CPU and compiled; these bytes have not run on a GPU",
+    Level.CPU_VERIFIED: "checked on the CPU and compiled; these bytes have not run on a GPU",
     Level.OVERRIDDEN: "a person took the responsibility for at least one gate",
     Level.NONE: "not proven: cannot be accepted",
 }
@@ -51,7 +51,7 @@ def acceptance_rows(snap: Snapshot, predicted: Sequence[str] = ()) -> list[Row]:
             rows.append(Row(f"  {gate}  {word:<12} {typeable(verdict.reason)}{by}"))
     missing = [g for g in Gate if (v := state.verdict(g)) is None or v.kind is not VerdictKind.PASS]
     if missing:
-        rows.append(Row(f"  not proven: {', '.join(missing)}"))
+        rows.append(Row(f"  not passed: {', '.join(missing)}"))
     assumed = open_assumptions(state.verdicts)
     if assumed:
         rows.append(Row(f"  assumed meanings: {', '.join(assumed)}"))

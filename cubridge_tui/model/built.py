@@ -82,9 +82,9 @@ def conformance_lines(details: Mapping[str, Any]) -> list[str]:
         for r in found.get("runs") or () if isinstance(r, Mapping)
     ]  # fmt: skip
     count = len(unproven)
-    head = f"conformance: {count} primitive{'s' * (count != 1)} unproven alone on a GPU"
+    head = f"conformance: {count} primitive{'s' * (count != 1)} not run alone on a GPU"
     if not unproven:
-        head = "conformance: every primitive is proven alone on a GPU"
+        head = "conformance: every primitive ran right alone on a GPU"
     lines = [head, f"  runs: {'; '.join(runs) or 'none is recorded'}"]
     lines += [f"  {u.get('primitive')}: {u.get('why')}" for u in unproven]
     commands = dict.fromkeys(str(u.get("command")) for u in unproven if u.get("command"))

@@ -38,10 +38,10 @@ def finding(grid: MaskGrid, problem: str, undecided: int) -> Words:
         return [(text, "stale"), (f": {hunks} undecided{left}", "dim")]
     if grid.wrong:
         return [(f" × {_count(len(grid.wrong), 'failing row')}", "fail"), (left, "dim")]
+    if grid.picture.target is None:
+        return [(" the spec's own mask: there is no target in CuIR", "dim")]
     if not grid.done:
         return [(" no failing row so far", "dim"), (left, "dim")]
-    if grid.picture.target is None:
-        return [(" the spec's own mask: there is no target yet", "dim")]
     return [(" ✓ ", "pass"), (f"all {grid.queries} rows keep what the spec keeps", "")]
 
 

@@ -77,7 +77,7 @@ def complete(launcher: Launcher, sizes: Mapping[str, int]) -> dict[str, int]:
     missing = sorted(n for n in needed if n not in every)
     if missing:
         raise InputError(f"no size for {', '.join(missing)}",
-                         fix=f"--sizes {' '.join(f'{n}=1' for n in missing)}")  # fmt: skip
+                         fix=f"add to the case: {' '.join(f'{n}=1' for n in missing)}")  # fmt: skip
     return every
 
 

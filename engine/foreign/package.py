@@ -22,7 +22,7 @@ def write_package(asked: Asked, folder: Path) -> None:
     """Writes the folder; files beside the source that it includes go with it.
 
     Raises:
-        InputError: the folder exists.
+        InputError: the folder exists, or cannot be written; then nothing of it is left.
     """
     if asked.reference is None:
         raise InputError("a kernel without a reference is not imported", fix="give --reference")
@@ -30,6 +30,18 @@ def write_package(asked: Asked, folder: Path) -> None:
         folder.mkdir(parents=True)
     except FileExistsError:
         raise InputError(f"{folder} exists", fix="remove it, or name another with --out") from None
+    try:
+        _write(asked, folder)
+    except OSError as error:  # half a folder would be in the way of the next try
+        shutil.rmtree(folder, ignore_errors=True)
+        raise InputError(
+            f"{folder} cannot be written: {error.strerror or error}",
+            fix="make room there, or name another folder with --out",
+        ) from None
+
+
+def _write(asked: Asked, folder: Path) -> None:
+    assert asked.reference is not None
     beside = asked.source.resolve().parent
     for file in sorted(f for f, root in reached(asked).items() if root == beside):
         target = folder / file.relative_to(beside)

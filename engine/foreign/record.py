@@ -115,8 +115,10 @@ def execute(
             _do(event, compiled, tensors, launches, observer)
     if not launches:
         raise InputError(
-            f"{launcher.name} launched no kernel",
-            fix="launch it with <<<...>>> or cudaLaunchKernel in that function",
+            f"{launcher.name} launched no kernel at "
+            + ", ".join(f"{name} {size}" for name, size in sizes.items()),
+            fix="launch it with <<<...>>> or cudaLaunchKernel in that function; where it takes one "
+            "head size alone, name that with --head-dim",
         )
     return _outputs(launcher, tensors, returned), launches
 

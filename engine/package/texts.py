@@ -177,7 +177,7 @@ __all__ = [
 ]
 
 LEVEL = "{level.value}"
-"""How far the kernel is proven."""
+"""How far the kernel was checked."""
 
 
 def attention({params}) -> {kind}:
@@ -336,7 +336,7 @@ out = {name}.attention({call}){second}{_plan_use(info, call)}
 `out` is [{", ".join(_returned(asked))}] of {named(info, "q")}'s dtype{lse_words}.
 Limits: {"; ".join(limits)}.{tables}
 {_host_words(info)}
-## What is proven
+## What was checked
 
 Level: {level.value}. {level_words}
 

@@ -85,7 +85,7 @@ def test_a_room_imports_what_it_says_and_only_rooms_below_it() -> None:
     assert above == []
 
 
-def test_no_folders_import_each_other() -> None:
+def test_no_folders_import_each_other_but_those_that_are_named() -> None:
     """Whoever reads one folder of a circle has to read them all."""
     assert circles().keys() == CIRCLES.keys()
 

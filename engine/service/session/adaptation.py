@@ -145,6 +145,9 @@ class Adaptation(Work):
         self._set(self.lifted_artifacts())
 
     def judge_lifted(self) -> Verdict:
+        """Judge G1; a session that was ended before it was lifted is lifted first."""
+        if not self.state.stage(Stage.LIFTED).artifacts:
+            self.make_lifted()
         return self.give(self.weigh_lifted())
 
     def propose_by_rules(self) -> Proposal:

@@ -57,7 +57,7 @@ def test_unproven_primitives_are_named_with_the_command_that_proves_them() -> No
     runs = [{"suite": "sm80", "device": "NVIDIA H100", "arch": "sm_80", "date": "2026-11-02"}]
     details = {"conformance": {"runs": runs, "unproven": [i.to_json() for i in items]}}
     lines = conformance_lines(details)
-    assert "2 primitives unproven" in lines[0] and "sm80 on NVIDIA H100" in lines[1]
+    assert "2 primitives not run" in lines[0] and "sm80 on NVIDIA H100" in lines[1]
     assert [line.split(":")[0].strip() for line in lines[2:]] == ["keep", "map", "to prove"]
     assert "every primitive" in conformance_lines({"conformance": {"runs": runs}})[0]
     assert conformance_lines({}) == []

@@ -129,7 +129,7 @@ def test_wrong_numbers_name_the_first_wrong_element(
     text = replaced(KERNEL, "j < N; j++) l +=", "j < N - 1; j++) l +=") + LAUNCH
     assert main(["check", write(tmp_path, text), *CASE, "--reference", "full", "--json"]) == 1
     out = json.loads(capsys.readouterr().out)
-    (case,) = out["cases"]
+    case = out["cases"][0]
     assert out["g1"] is False and not case["findings"]
     o, lse = case["differences"]
     assert o["tensor"] == "o" and o["at"] == [0, 0, 0, 0] and abs(o["got"]) > abs(o["expected"])

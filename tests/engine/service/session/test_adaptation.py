@@ -43,6 +43,11 @@ def work(bench: Bench) -> Iterator[Adaptation]:
         yield Adaptation(bench, writer, "tester")
 
 
+def test_a_session_that_ended_before_it_was_lifted_is_lifted_to_be_judged(work: Adaptation) -> None:
+    assert work.judge_lifted().kind is VerdictKind.PASS
+    assert work.state.stage(Stage.LIFTED).artifacts
+
+
 def test_accept_decide_and_see_what_goes_stale(work: Adaptation) -> None:
     assert work.lift().kind is VerdictKind.PASS
     proposal = work.propose_by_rules()
