@@ -128,6 +128,11 @@ def _doubled(case: Sizes, dim: str) -> dict[str, int]:
 def _sides(recipe: Recipe) -> Iterator[Side]:
     """Both sides of each condition, one after the other."""
     seen: set[Expr] = set()
+    whole = recipe.keep  # what parts of it ask for may need more keys together than each alone
+    if isinstance(whole, Bool) and _value(whole, _grid(dict.fromkeys(_USED, 2))) is not None:
+        seen.add(whole)
+        yield whole, False
+        yield _contrary(whole), False
     for part, on_kept in ((recipe.keep, False), (recipe.score, True)):
         for e in walk_expr(part):
             conditions: list[Expr]

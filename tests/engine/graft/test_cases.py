@@ -38,6 +38,7 @@ def recipe(keep: str = "True", score: str = "x * rsqrt(D)") -> Recipe:
         (recipe(score="x * 0.5 if i - j > 128 else x"), [256]),
         (recipe(score="x + max(j - 200, 0)"), [256]),
         (recipe("j < 100 or j // 64 == 5"), [128, 512]),
+        (recipe("i - j <= 100 or j <= 30"), [256]),
     ],
 )
 def test_keys_are_doubled_until_both_sides_are_taken(made: Recipe, keys: list[int]) -> None:
