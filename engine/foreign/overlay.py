@@ -59,6 +59,12 @@ def _root(file: Path, roots: tuple[Path, ...]) -> Path | None:
     return max(inside, key=lambda r: len(r.parts), default=None)
 
 
+def below(asked: Asked) -> dict[Path, Path]:
+    """Where each file that the source reaches lies below an overlay's folder."""
+    roots = roots_of(asked)
+    return {f: Path(f"root{roots.index(r)}") / f.relative_to(r) for f, r in reached(asked).items()}
+
+
 def overlaid(asked: Asked, texts: Mapping[Path, bytes], folder: Path) -> Asked:
     """The kernel with these files' texts in the place of what is on disk.
 

@@ -16,7 +16,7 @@ from engine.errors import InputError
 from engine.files import read_text
 from engine.foreign.check import Asked
 from engine.foreign.launcher import read_launcher
-from engine.foreign.overlay import reached, roots_of
+from engine.foreign.overlay import below
 from engine.foreign.probe.boundaries import Boundary
 from engine.foreign.probe.codes import Codes
 from engine.foreign.probe.coverage import held
@@ -45,16 +45,14 @@ class Patched:
 
     def place(self, old: Place) -> Boundary:
         """A place of the author's source in the patched one."""
-        root = reached(self.was)[old.file]
-        number = roots_of(self.was).index(root)
         shift = sum(
             len(e.text.encode()) - (e.end - e.start)
             for e in self.edits
             if e.file == old.file and e.start < old.after
         )
         return Boundary(
-            self.folder / f"root{number}" / old.file.relative_to(root), old.function,
-            old.after + shift, old.line, old.indent, (), (), (),
+            self.folder / below(self.was)[old.file], old.function, old.after + shift,
+            old.line, old.indent, (), (), (),
         )  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,7 @@ def apply(files: Files, edits: Iterable[Edit]) -> dict[Path, bytes]:
         for edit in sorted(its, key=lambda e: (e.start, e.end)):
             if edit.start < at or edit.end > len(data):
                 raise TransferError(f"two edits of {file.name} overlap")
-            parts += [data[at : edit.start], edit.text.encode()]
+            parts += [data[at : edit.start], _bytes(edit.text)]
             at = edit.end
         out[file] = b"".join([*parts, data[at:]])
     return out
@@ -72,7 +73,7 @@ def only_spans_changed(old: bytes, new: bytes, edits: Sequence[Edit]) -> bool:
     for edit in sorted(edits, key=lambda e: (e.start, e.end)):
         if old[at : edit.start] != new[at + shift : edit.start + shift]:
             return False
-        grown = len(edit.text.encode()) - (edit.end - edit.start)
+        grown = len(_bytes(edit.text)) - (edit.end - edit.start)
         at, shift = edit.end, shift + grown
     return old[at:] == new[at + shift :]
 
@@ -112,9 +113,33 @@ def hunks_of(files: Files, edits: Sequence[Edit], name: Mapping[Path, str]) -> t
 
 
 def edited(group: Sequence[Edit], files: Files, after: str) -> list[Edit]:
-    """The edit that makes a group's lines a person's own text."""
-    start, end = _span(files[group[0].file], group)
-    return [replace(group[0], start=start, end=end, text=after)]
+    """The edits that make a group's lines a person's own text: what stays is in none of them, so
+    that a place before what was put there is still before it."""
+    data = files[group[0].file]
+    start, end = _span(data, group)
+    old = [f"{line}\n" for line in _text(data[start:end]).split("\n")]
+    new = [f"{line}\n" for line in after.split("\n")]
+    out: list[Edit] = []
+    for what, i, i_end, j, j_end in SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        if what == "equal":
+            continue
+        if i and j and (i == i_end or j == j_end):  # from the end of the line before
+            i, j = i - 1, j - 1
+        was, now = "".join(old[i:i_end]), "".join(new[j:j_end])
+        if was and now:  # the last end of a line may be the file's end
+            was, now = was[:-1], now[:-1]
+        first = _shared(was, now)
+        last = _shared(was[first:][::-1], now[first:][::-1])
+        at = start + len(_bytes("".join(old[:i]) + was[:first]))
+        upto = at + len(_bytes(was[first : len(was) - last]))
+        out.append(replace(group[0], start=at, end=upto, text=now[first : len(now) - last]))
+    return out
+
+
+def _shared(a: str, b: str) -> int:
+    """How many characters at the front are the same."""
+    short = min(len(a), len(b))
+    return next((n for n in range(short) if a[n] != b[n]), short)
 
 
 def _span(data: bytes, group: Sequence[Edit]) -> tuple[int, int]:
@@ -129,6 +154,10 @@ def _lines(data: bytes, group: Sequence[Edit]) -> tuple[str, str]:
     inside = [replace(e, start=e.start - start, end=e.end - start) for e in group]
     made = apply({group[0].file: data[start:end]}, inside)[group[0].file]
     return _text(data[start:end]), _text(made)
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
 
 
 def _text(data: bytes) -> str:

@@ -28,7 +28,7 @@ SIZES = ("B", "Hq", "Hkv", "Nq", "Nk", "D", "Dv")
 # The functions of CUDA's own headers, in single precision.
 _CUDA = {n: f.also[0] for n, f in FUNCTIONS.items() if f.also and f.gives == "float"}
 _CUDA |= {n: n for n in ("abs", "min", "max", "erf", "sin", "cos")}
-_ATOM = re.compile(r"[\w.:]+|[\w.:>\-]*\w(\[[^\[\]]*\]|\([^()]*\))*")
+_ATOM = re.compile(r"[\w.:]+|([\w.:]|->)*\w(\[[^\[\]]*\]|\([^()]*\))*")
 _ONE = ("1.0f", "1")
 _SUM, _PRODUCT, _STRONG = 10, 11, 14  # binding strengths, as the emitter counts them
 _KINDS = {"f32": "f32", "T": "f32", "f16": "f32", "bf16": "f32", "i32": "i32", "i64": "i64",
@@ -71,6 +71,17 @@ def masked_or_scored(recipe: Recipe) -> tuple[Expr | None, Expr | None]:
         )
     dropped = negate(factored(recipe.keep))
     return _of_scaled(recipe.score), None if dropped == Num(False) else dropped
+
+
+def same_effect(a: Recipe, b: Recipe, equal_lengths: bool) -> bool:
+    """Whether two recipes are written with the same scores and the same mask."""
+
+    def effect(recipe: Recipe) -> tuple[Expr, Expr]:
+        parts = (_of_scaled(recipe.score) or SCORE, factored(recipe.keep))
+        score, keep = (_one_length(e) for e in parts) if equal_lengths else parts
+        return score, keep
+
+    return effect(a) == effect(b)
 
 
 def _of_scaled(score: Expr) -> Expr | None:
@@ -161,7 +172,6 @@ class _Writer:
     ) -> None:
         self.values = values
         self.inputs = {i.name: i for i in recipe.extra()}
-        self.source = source
         self.words = frozenset(re.findall(r"\w+", source))
         self.e = self.fresh("e")
         self.place = _numbered(place, self.e)
@@ -234,7 +244,7 @@ class _Writer:
         if text is None:
             raise TransferError(f"{self.where}: nothing in scope there is {COORDINATES[name]}")
         if re.fullmatch(r"[\w.]+", text) and text != self.e:
-            return text
+            return self.as_int(name, text)
         return self.used.setdefault(name, self.fresh(COORDINATES[name]))
 
     def size(self, name: str) -> str:
@@ -243,10 +253,11 @@ class _Writer:
             text = self.place.sizes.get("D")
         if text is None:
             raise TransferError(f"{self.where}: nothing in scope there is {name}")
-        if text.isdigit() or re.search(rf"\bint\s+(\w+\s*,\s*)*{re.escape(text)}\b", self.source):
-            return text
-        # An unsigned or a 64-bit length would make a difference of the two another number.
-        return f"int({text})"
+        return self.as_int(name if name in self.place.sizes else "D", text)
+
+    def as_int(self, name: str, text: str) -> str:
+        """A variable as an int: a difference of unsigned ones would be another number."""
+        return text if text.isdigit() or name in self.place.signed else f"int({text})"
 
     def load(self, name: str, index: tuple[Expr, ...]) -> str:
         """An element of an extra input, which is contiguous."""

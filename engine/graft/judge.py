@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,17 +21,16 @@ from engine.build.tools.process import run
 from engine.build.tools.toolchain import Toolchain, compiler_environ
 from engine.child.client import Child
 from engine.cuir.arch import arch as arch_of
-from engine.cuir.nodes import Compare, Expr, Name, Num, walk_expr
-from engine.errors import InputError
+from engine.cuir.printer import print_expr
 from engine.foreign.check import Asked, Checked, check_kernel, place, shorter
 from engine.foreign.launcher import Launcher
 from engine.gates.outcome import Found
-from engine.graft.edits import Edit, Files, only_spans_changed
+from engine.graft.cases import on_data, sides_not_taken
+from engine.graft.edits import Edit, Files, apply, only_spans_changed
 from engine.spec.recipes.recipe import Recipe
 
 Said = Callable[[str], None]
 LIMIT = 1800.0  # seconds for one compilation
-MOST_KEYS = 4096  # of a case, so that executing it stays a matter of minutes
 KEY = "kernel"
 
 
@@ -80,6 +79,8 @@ def judge_run(asked: Asked, child: Child, said: Said) -> Ran:
         return Ran(Found(False, reason, details), launches, work, time.monotonic() - begin)
     sizes = "; ".join(str(row["case"]) for row in rows if row["compared"])
     reason = f"executed as PTX it equals {name} at the sizes that were run: {sizes}"
+    if skipped := _skipped(rows):
+        reason += f"; {skipped}"
     return Ran(Found(True, reason, details), launches, work, time.monotonic() - begin)
 
 
@@ -102,69 +103,48 @@ def _words(checked: Checked, findings: int) -> str:
     return errors or "nothing to compare"
 
 
-# --- the cases ---------------------------------------------------------------------------------
+def judge_cases(ran: Ran, recipe: Recipe, launcher: Launcher) -> Ran:
+    """The pass of a patched kernel, with the sides of conditions that its cases did not take; no
+    pass where a case that would have taken one was not run."""
+    if not ran.found.ok:
+        return ran
+    rows = ran.found.details["cases"]
+    left = sides_not_taken(recipe, launcher, [r["sizes"] for r in rows if r["compared"]])
+    could = sides_not_taken(recipe, launcher, [r["sizes"] for r in rows])
+    lost = [print_expr(side) for side, _ in left if all(side != s for s, _ in could)]
+    reason, details = ran.found.reason, dict(ran.found.details)
+    if lost:
+        reason = f"no case that was run shows what it does where {lost[0]}; {_skipped(rows)}"
+        return replace(ran, found=Found(False, reason, details))
+    unseen = [f"where {print_expr(side)}" for side, _ in left]
+    if unseen:
+        details["sides_not_taken"] = unseen
+        reason += f"; not run: {', '.join(unseen)}"
+    data = on_data(recipe)
+    if data:
+        details["on_data"] = data
+        reason += f"; which sides data took is not known: {', '.join(data)}"
+    return replace(ran, found=Found(True, reason, details))
 
 
-def cases_for(
-    recipe: Recipe, launcher: Launcher, sizes: Sequence[Mapping[str, int]]
-) -> list[dict[str, int]]:
-    """The kernel's own cases, and more where they would not show what the recipe asks for: two
-    batches or heads where values depend on them, keys beyond a mask's own numbers.
-
-    Raises:
-        InputError: a number of the mask is beyond what is executed here.
-    """
-    out = [dict(s) for s in sizes]
-    smallest = min(out, key=_size)
-    names = {
-        e.id for part in (recipe.score, recipe.keep) for e in walk_expr(part) if isinstance(e, Name)
-    }
-    for dim, asked in (("B", "b"), ("Hq", "h")):
-        if asked in names and dim in launcher.sizes and all(s.get(dim, 1) < 2 for s in out):
-            more = dict(smallest)
-            times = 2 // more.get(dim, 1)
-            for name in (dim, "Hkv") if dim == "Hq" and "Hkv" in more else (dim,):
-                more[name] = more.get(name, 1) * times
-            out.append(more)
-    reach = max((abs(n) for n in _numbers(recipe.keep)), default=0)
-    keys = max(_keys(s) for s in out)
-    if keys < reach + 2:
-        base = {n: (1 if n in ("B", "Hq", "Hkv") else s) for n, s in smallest.items()}
-        times = -(-(reach + 1 + _keys(base)) // _keys(base))
-        if _keys(base) * times > MOST_KEYS:
-            raise InputError(
-                f"the mask has the number {reach}, and no case of at most {MOST_KEYS} keys shows "
-                "what it does",
-                fix="judge it with a smaller one, such as --set window=64",
-            )
-        lengths = ("N", "Nq", "Nk")
-        out.append({n: s * times if n in lengths else s for n, s in base.items()})
-    return out
-
-
-def _numbers(keep: Expr) -> Iterator[int]:
-    """Whole numbers that keys are compared with."""
-    for compare_ in walk_expr(keep):
-        if isinstance(compare_, Compare):
-            for e in walk_expr(compare_):
-                if isinstance(e, Num) and isinstance(e.value, int):
-                    yield int(e.value)
-
-
-def _keys(sizes: Mapping[str, int]) -> int:
-    return sizes.get("Nk", sizes.get("N", sizes.get("Nq", 1)))
-
-
-def _size(sizes: Mapping[str, int]) -> int:
-    rows = sizes.get("Nq", sizes.get("N", 1))
-    return rows * _keys(sizes) * sizes.get("B", 1) * sizes.get("Hq", 1)
+def _skipped(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The cases that could not be compared, and why."""
+    why = [f"{r['case']} ({r.get('skipped') or 'nothing to compare'})"
+           for r in rows if not r["compared"]]  # fmt: skip
+    return f"not compared: {'; '.join(why)}" if why else ""
 
 
 # --- G3 ----------------------------------------------------------------------------------------
 
 
 def judge_bytes(files: Files, changed: Files, edits: Sequence[Edit]) -> Found:
-    """Whether only bytes in the edits' spans are others."""
+    """Whether the files are those that the edits make, and only bytes in their spans are others."""
+    made = apply(files, edits)
+    for file, new in changed.items():
+        if made.get(file, files[file]) != new:
+            return Found(False, f"{file.name} is not what the accepted edits make of it")
+    if missing := made.keys() - changed.keys():
+        return Found(False, f"{min(missing).name} lacks the accepted edits")
     for file, new in changed.items():
         own = [e for e in edits if e.file == file]
         if not only_spans_changed(files[file], new, own):

@@ -34,7 +34,11 @@ def _filed(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _hook(data: Mapping[str, Any]) -> Hook:
-    return Hook(**{**data, "places": tuple(Place(**_filed(p)) for p in data["places"])})
+    return Hook(**{**data, "places": tuple(map(_place, data["places"]))})
+
+
+def _place(data: Mapping[str, Any]) -> Place:
+    return Place(**{**_filed(data), "signed": tuple(data.get("signed", ()))})
 
 
 def _loop(data: Mapping[str, Any]) -> Loop:

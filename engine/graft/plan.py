@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from engine.cuir.nodes import Name, walk_expr
 from engine.errors import TransferError
 from engine.foreign.launcher import Launcher
 from engine.foreign.probe.places import Found, Hook
 from engine.graft.edits import Edit, Files
-from engine.graft.element import masked_or_scored, write
+from engine.graft.element import COORDINATES, SIZES, masked_or_scored, write
 from engine.graft.route import Router, values_at
 from engine.spec.recipes.recipe import Recipe
 
@@ -29,6 +30,8 @@ def plan(
     items = {i.name: i for i in recipe.extra()}
     if recipe.lse == "2":
         raise TransferError("a log-sum-exp in base 2 is not carried into a foreign kernel")
+    masked_or_scored(recipe)  # what is no edit of scores at all is said first
+    refuse_numbers(recipe)
     equal = not {"Nq", "Nk"} <= launcher.sizes
     edits: list[Edit] = []
     for place in hook.places:
@@ -43,6 +46,21 @@ def plan(
                  _reason(recipe, hook, minus), ", ".join(made.clauses))
         )  # fmt: skip
     return [*edits, *router.edits]
+
+
+def refuse_numbers(recipe: Recipe) -> None:
+    """Raises TransferError where scores or mask ask for a number that a caller gives: what comes in
+    has dimensions."""
+    plain = {i.name for i in recipe.extra() if not i.dims}
+    known = {"x", *COORDINATES, *SIZES, *(i.name for i in recipe.extra() if i.dims)}
+    for part in (recipe.score, recipe.keep):
+        for e in walk_expr(part):
+            if isinstance(e, Name) and e.id not in known:
+                kind = "a tensor without dimensions" if e.id in plain else "a number of the caller"
+                raise TransferError(
+                    f"the spec's {e.id} is {kind}, which is not carried into a foreign kernel",
+                    fix="write its value into the spec, or read it from a tensor over heads",
+                )
 
 
 def hook_of(found: Found) -> Hook:

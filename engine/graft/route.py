@@ -54,12 +54,29 @@ class Router:
         if member is not None:
             return self._by_struct(item, *member)
         self._by_parameter(item, _name(function), place.file)
-        return item.name
+        return self._named(item, _name(function))
+
+    def _named(self, item: Input, function: str) -> str:
+        """What the input is called in a function: a word that is not there yet. A caller knows the
+        launcher's parameter by the input's own name.
+
+        Raises:
+            TransferError: the launcher has another thing of that name.
+        """
+        texts = [n.text or b"" for _, n in self._functions() if _name(n) == function]
+        name = _fresh(item.name, *texts)
+        if function == self.launcher and name != item.name:
+            raise TransferError(
+                f"{function} has something called {item.name} already",
+                fix="give the spec's input another name",
+            )
+        return name
 
     # --- through parameters ------------------------------------------------------------------
 
     def _by_parameter(self, item: Input, function: str, file: Path) -> None:
-        """Gives a function a parameter of the input's name, and so all that call it."""
+        """Gives a function a parameter for the input, and so all that call it: before a stream and
+        before parameters with a default, and its argument at the same place of each call."""
         if (item.name, function) in self._done:
             return
         self._done.add((item.name, function))
@@ -68,13 +85,17 @@ class Router:
             raise TransferError(f"{file.name}: no function {function} is seen, so {item.name} "
                                 "has no way there")  # fmt: skip
         entry = function == self.launcher
-        for at, node in found:
+        name = self._named(item, function)
+        places: dict[int, int] = {}  # of so many parameters, after how many ours comes
+        for at, node in (*found, *self._prototypes(function)):
             declarator = declarator_of(node)
             assert declarator is not None
             listed = declarator.child_by_field_name("parameters")
             assert listed is not None
-            torch = entry and b"Tensor" in (listed.text or b"")
-            self._append(item, at, listed, _declared(item, torch), f"a parameter of {function}")
+            own = _listed(listed)
+            before = places.setdefault(len(own), _before(own))
+            declared = _declared(item, name, _tensor(listed) if entry else "")
+            self._append(item, at, listed, declared, f"a parameter of {function}", before)
         if entry:
             return
         calls = list(self._calls(function))
@@ -84,24 +105,29 @@ class Router:
         for at, call, caller in calls:
             listed = call.child_by_field_name("arguments")
             assert listed is not None
-            self._append(item, at, listed, self._passed(item, caller), f"an argument of {function}")
+            given = len(_listed(listed))
+            before = places.get(given, next(iter(places.values())))
+            passed = self._passed(item, caller)
+            self._append(item, at, listed, passed, f"an argument of {function}", before)
             self._by_parameter(item, _name(caller), at)
 
     def _passed(self, item: Input, function: Node) -> str:
         """How a function that has the input as a parameter gives it on."""
         declarator = declarator_of(function)
-        torch = _name(function) == self.launcher and b"Tensor" in (
-            (declarator.text or b"") if declarator else b""
-        )
-        return f"{item.name}.data_ptr<{_TYPES[item.dtype]}>()" if torch else item.name
+        name = self._named(item, _name(function))
+        if _name(function) == self.launcher and declarator is not None and _tensor(declarator):
+            return f"{name}.data_ptr<{_TYPES[item.dtype]}>()"
+        return name
 
-    def _append(self, item: Input, file: Path, listed: Node, text: str, what: str) -> None:
-        """Puts a text at the end of a list in parentheses or braces; before a stream at its end."""
-        inside = [n for n in listed.named_children if n.type != "comment"]
+    def _append(
+        self, item: Input, file: Path, listed: Node, text: str, what: str, before: int
+    ) -> None:
+        """Puts a text into a list in parentheses or braces, after so many of what is there."""
+        inside = _listed(listed)
         if not inside:
             at, put = listed.start_byte + 1, text
-        elif b"cudaStream_t" in (inside[-1].text or b"") and len(inside) > 1:
-            at, put = inside[-1].start_byte, f"{text}, "
+        elif before < len(inside):
+            at, put = inside[before].start_byte, f"{text}, "
         else:
             at, put = inside[-1].end_byte, f", {text}"
         self.edits.append(
@@ -123,19 +149,20 @@ class Router:
 
     def _by_struct(self, item: Input, through: str, member: str) -> str:
         """Gives the struct with `member` one of the input's name, set where `member` is."""
-        name = f"{through}{item.name}"
+        ((file, struct, own),) = self._structs(member)
+        called = _fresh(item.name, struct.text or b"")
+        name = f"{through}{called}"
         if (item.name, f"struct {member}") in self._done:
             return name
         self._done.add((item.name, f"struct {member}"))
-        ((file, struct, own),) = self._structs(member)
         title, whole = f"Pass {item.name}", (struct.text or b"").decode()
-        held = f"{_declared(item, False).rsplit(item.name, 1)[0]}{item.name};"
+        held = f"{_declared(item, called, '')};"
         set_at = list(self._assignments(member))
         if set_at:
             after, indent = own.end_byte, _indent(self.files[file], own.start_byte)
             for at, statement, object, function in set_at:
                 space = _indent(self.files[at], statement.start_byte)
-                text = f"\n{space}{object}{item.name} = {self._passed(item, function)};"
+                text = f"\n{space}{object}{called} = {self._passed(item, function)};"
                 end = statement.end_byte
                 why = f"{item.name} is set where {member} is"
                 self.edits.append(Edit(at, end, end, text, title, why, "input"))
@@ -151,7 +178,8 @@ class Router:
                     f"{whole.splitlines()[0][:40]}..., so {item.name} has no way there"
                 )
             for at, listed, function in made:
-                self._append(item, at, listed, self._passed(item, function), "the last member")
+                passed = self._passed(item, function)
+                self._append(item, at, listed, passed, "the last member", count)
                 self._by_parameter(item, _name(function), at)
         self.edits.append(Edit(file, after, after, f"\n{indent}{held}", title,
                                f"{item.name} goes where {member} goes", "input"))  # fmt: skip
@@ -170,6 +198,12 @@ class Router:
     def _functions(self) -> Iterator[tuple[Path, Node]]:
         for file, node in self._nodes():
             if node.type == "function_definition" and declarator_of(node) is not None:
+                yield file, node
+
+    def _prototypes(self, function: str) -> Iterator[tuple[Path, Node]]:
+        """The declarations of a function without its body."""
+        for file, node in self._nodes():
+            if node.type in ("declaration", "field_declaration") and _name(node) == function:
                 yield file, node
 
     def _enclosing(self, file: Path, at: int) -> Node:
@@ -225,11 +259,40 @@ def _is_data(node: Node) -> bool:
     return node.type == "field_declaration" and b"(" not in text and b"static" not in text
 
 
-def _declared(item: Input, torch: bool) -> str:
-    if torch:
-        return f"torch::Tensor {item.name}"
+def _declared(item: Input, name: str, tensor: str) -> str:
+    """A parameter or a member. `tensor`: PyTorch's type as the source spells it, else ""."""
+    if tensor:
+        return f"{tensor} {name}"
     element = _TYPES[item.dtype]
-    return f"const {element}* {item.name}" if item.dims else f"{element} {item.name}"
+    return f"const {element}* {name}" if item.dims else f"{element} {name}"
+
+
+def _tensor(node: Node) -> str:
+    """PyTorch's type as it is spelled there; "" where it is not."""
+    found = re.search(r"(?:\w+::)*\bTensor\b", (node.text or b"").decode("utf-8", "replace"))
+    return found[0] if found else ""
+
+
+def _fresh(name: str, *texts: bytes) -> str:
+    """The name, with _ at its end until it is no word of the texts."""
+    plain = (re.sub(rb"//[^\n]*|/\*.*?\*/", b"", text, flags=re.DOTALL) for text in texts)
+    words = {word for text in plain for word in re.findall(rb"\w+", text)}
+    while name.encode() in words:
+        name += "_"
+    return name
+
+
+def _listed(node: Node) -> list[Node]:
+    return [n for n in node.named_children if n.type != "comment"]
+
+
+def _before(parameters: Sequence[Node]) -> int:
+    """After how many parameters one more may come: before a stream at the end, and defaults."""
+    for number, one in enumerate(parameters):
+        stream = b"cudaStream_t" in (one.text or b"") and number == len(parameters) - 1
+        if stream or one.type == "optional_parameter_declaration":
+            return number
+    return len(parameters)
 
 
 def _walk(node: Node) -> Iterator[Node]:

@@ -103,7 +103,7 @@ def explain(at: Boundary, expression: str, seen: Sequence[Seen]) -> tuple[Place,
         return "nothing in scope there makes its numbers scale * (q . k)"
     place = Place(
         at.file, at.after, at.line, at.function, expression, len(seen[0].held.words), element,
-        texts, sizes, to_score, at.indent,
+        texts, sizes, to_score, at.indent, _signed({**texts, **sizes}, seen),
     )  # fmt: skip
     return place, list(_loops(at, seen, columns, keys))
 
@@ -224,6 +224,14 @@ def _sizes(seen: Sequence[Seen]) -> dict[str, str]:
                 out[name] = text
                 break
     return out
+
+
+def _signed(texts: Mapping[str, str], seen: Sequence[Seen]) -> tuple[str, ...]:
+    """Which of the texts are one variable that is a signed number of at most 32 bits."""
+    return tuple(
+        name for name, text in texts.items()
+        if all(text in s.numbers and s.numbers[text].kind == 2 for s in seen)
+    )  # fmt: skip
 
 
 def _to_score(seen: Sequence[Seen], sizes: Mapping[str, str]) -> str:

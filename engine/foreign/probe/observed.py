@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,7 +12,7 @@ from engine.errors import InputError
 from engine.foreign.check import Asked
 from engine.foreign.compile import Compiled, DoesNotCompile, compile_kernel
 from engine.foreign.launcher import Launcher
-from engine.foreign.overlay import overlaid, read_source
+from engine.foreign.overlay import below, overlaid, read_source
 from engine.foreign.probe.boundaries import Boundary
 
 HELPER = Path(__file__).with_name("observe.cuh")
@@ -56,8 +56,9 @@ def compile_observed(
         InputError: the source itself does not compile.
     """
     left: list[Look | None] = list(looks)
+    paths = below(asked)
     for _ in range(_TRIES):
-        texts, lines = _inserted(left)
+        texts, lines = _inserted(paths, left)
         changed = overlaid(asked, texts, folder / "overlay")
         more = (*(changed.flags.more or ("-std=c++17",)), "-include", str(HELPER))
         flags = replace(changed.flags, more=more)
@@ -74,10 +75,12 @@ def compile_observed(
     raise InputError(f"{asked.source.name} does not compile with observations in it")
 
 
-Lines = dict[tuple[str, int], int]
+Lines = dict[tuple[Path, int], int]  # by a file's path below the overlay
 
 
-def _inserted(looks: Sequence[Look | None]) -> tuple[dict[Path, bytes], Lines]:
+def _inserted(
+    paths: Mapping[Path, Path], looks: Sequence[Look | None]
+) -> tuple[dict[Path, bytes], Lines]:
     """Each file with its observations, and which of them stands in which line of it."""
     by_file: dict[Path, list[tuple[int, int, Look]]] = {}
     for number, look in enumerate(looks):
@@ -93,7 +96,7 @@ def _inserted(looks: Sequence[Look | None]) -> tuple[dict[Path, bytes], Lines]:
             before = source[done:after]
             line += before.count(b"\n")
             if number >= 0:
-                lines[file.name, line + 1] = number
+                lines[paths[file], line + 1] = number
             line += text.count(b"\n")
             parts += [before, text]
             done = after
@@ -105,7 +108,9 @@ def _blamed(output: str, folder: Path, lines: Lines) -> set[int]:
     """The observations that errors are of; those nearest to an error, where it is of none."""
     found = [(Path(f), int(n)) for f, n in _ERROR.findall(output)]
     found += [(Path(f.strip("\"'")), int(n)) for n, f in _WITHIN.findall(output)]
-    own = [(f.name, n) for f, n in found if f.is_relative_to(folder)]
+    here = folder.resolve()
+    whole = [(f.resolve(), n) for f, n in found]
+    own = [(f.relative_to(here), n) for f, n in whole if f.is_relative_to(here)]
     bad = {lines[at] for at in own if at in lines}
     if bad:
         return bad

@@ -29,6 +29,7 @@ class Place:
         to_score: what an element must be multiplied with to give scale * (q . k), a C++ float
             expression in scope there; "1.0f" where it is one already.
         indent: the white space before the statement.
+        signed: which coordinates and sizes are a variable of a signed type of at most 32 bits.
     """
 
     file: Path
@@ -42,6 +43,7 @@ class Place:
     sizes: Mapping[str, str] = field(default_factory=dict)
     to_score: str = "1.0f"
     indent: str = ""
+    signed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

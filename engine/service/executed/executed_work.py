@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -18,17 +19,19 @@ from engine.errors import InputError, MissingTool, StoreError
 from engine.files import SOURCE_LIMIT, read_file, read_spec
 from engine.foreign.check import Asked
 from engine.foreign.launcher import Launcher, read_launcher
-from engine.foreign.overlay import overlaid
+from engine.foreign.overlay import below, overlaid
 from engine.foreign.package import MANIFEST, manifest_text
 from engine.foreign.probe.find import find
 from engine.foreign.probe.found import found_text
 from engine.foreign.probe.places import Found as Places
-from engine.foreign.reference import Reference
+from engine.foreign.reference import Reference, read_reference
 from engine.gates.outcome import Found
+from engine.graft.cases import cases_for
 from engine.graft.compare import Patched as Again
 from engine.graft.compare import same_scores
 from engine.graft.edits import Edit, apply, changed_lines, edited, grouped, hunks_of, patch_text
-from engine.graft.judge import Ran, cases_for, judge_build, judge_bytes, judge_run
+from engine.graft.element import same_effect
+from engine.graft.judge import Ran, judge_build, judge_bytes, judge_cases, judge_run
 from engine.graft.kept import found_json, read_found
 from engine.graft.kernel import ExecutedKernel, same_layout
 from engine.graft.originals import originals_read
@@ -41,7 +44,7 @@ from engine.service.session.disk_inputs import kernel_moved, spec_modules, spec_
 from engine.service.session.stage_work import Work
 from engine.spec.python.signature import Signature
 from engine.spec.recipes.recipe import Recipe
-from engine.spec.recipes.recipe_json import recipe_to_json
+from engine.spec.recipes.recipe_json import recipe_from_json, recipe_to_json
 from engine.transfer.binding import Binding
 from engine.types import (
     Artifact,
@@ -132,11 +135,16 @@ class ExecutedWork(Work):
         """The files as their folders name them."""
         roots = (self.package.folder.resolve(),
                  *(Path(i).resolve() for i in self.package.asked.flags.includes))  # fmt: skip
-        return {
+        names = {
             file: next((file.relative_to(r).as_posix() for r in roots if file.is_relative_to(r)),
                        file.name)
             for file in self.files()
         }  # fmt: skip
+        often = Counter(names.values())
+        if max(often.values()) == 1:
+            return names
+        paths = below(self.package.asked)  # two folders have a file of that name
+        return {f: n if often[n] == 1 else paths[f].as_posix() for f, n in names.items()}
 
     def lifted_artifacts(self) -> list[Artifact]:
         found = self._probed()
@@ -257,11 +265,28 @@ class ExecutedWork(Work):
                 sizes=cases_for(recipe, self.launcher(recipe), asked.sizes),
             )  # fmt: skip
             try:
-                ran = self._run(over)
+                ran = judge_cases(self._run(over), recipe, self.launcher(recipe))
+                own = self.files()
+                same = all(text == own[file] for file, text in changed.items())
+                if same and ran.found.ok and not self._as_reference(recipe):
+                    words = "the source is unchanged, and no case that was run tells the spec from"
+                    words = f"{words} the kernel's own reference"
+                    ran = replace(ran, found=replace(ran.found, ok=False, reason=words))
             except InputError as error:  # the patched text does not compile, or cannot be executed
                 ran = Ran(Found(False, error.message.replace(f"{folder}/", "")), {}, 0, 0.0)
         self._ran[key] = ran
         return ran
+
+    def _as_reference(self, recipe: Recipe) -> bool:
+        """Whether the spec asks for the scores and the mask of the source's own reference, as far
+        as that was read."""
+        asked = self.package.asked
+        assert asked.reference is not None
+        own = read_reference(asked.reference, self.bench.child, asked.options).recipe
+        if own is None:
+            return True
+        equal = not {"Nq", "Nk"} <= self.launcher(recipe).sizes
+        return same_effect(recipe, recipe_from_json(own), equal)
 
     def weigh_target(self) -> Verdict:
         """G2: the patched source, executed as PTX, computes the spec at the sizes that were run."""
@@ -299,7 +324,7 @@ class ExecutedWork(Work):
         """G3: only bytes in the hunks' spans are others, nvcc builds it without losing what the
         source had, and probing finds the same scores at the same place."""
         begin = time.monotonic()
-        moved = kernel_moved(self)
+        moved = spec_moved(self) or kernel_moved(self)
         if moved is not None:
             return self._moved_on(Gate.G3, begin, moved)
         recipe = self.recipe

@@ -62,6 +62,22 @@ def test_hunks_are_whole_lines_as_they_are_and_become() -> None:
     assert Edit.from_json(edits[0].to_json()) == edits[0]
 
 
+@given(st.text("xyé\n", max_size=12), st.text("xyé\n", max_size=12))
+def test_edited_lines_are_the_persons(old: str, new: str) -> None:
+    data = f"before\n{old}".encode()
+    group = [edit(7, len(data), "made")]
+    made = apply({FILE: data}, edited(group, {FILE: data}, new))
+    assert made.get(FILE, data) == f"before\n{new}".encode()
+
+
+def test_what_stays_of_edited_lines_is_in_no_edit() -> None:
+    data = b"  a;  // first\n  b;\n"
+    group = [edit(4, 4, "\n  {x}"), edit(19, 19, "\n  {y}")]
+    after = "  a;\n  {z}  // first\n  b;\n  {w}"
+    made = edited(group, {FILE: data}, after)
+    assert [(e.start, e.end, e.text) for e in made] == [(4, 4, "\n  {z}"), (19, 19, "\n  {w}")]
+
+
 def test_a_patch_is_of_the_authors_files() -> None:
     old, new = {FILE: b"a\nb"}, {FILE: b"a\nc"}
     assert patch_text(old, new, {FILE: "src/a.cu"}) == (

@@ -10,7 +10,7 @@ import pytest
 from engine.cuir.parser import parse_expr as expr
 from engine.errors import TransferError
 from engine.foreign.probe.places import Place
-from engine.graft.element import write
+from engine.graft.element import strength, write
 from engine.spec.recipes.recipe import Clause, Input, Recipe
 
 CAUSAL = "j <= i + Nk - Nq"
@@ -20,12 +20,13 @@ SCALAR = Place(
     Path("flash.cu"), 0, 7, "flash", "sum", 1, "sum",
     {"b": "bx", "h": "by", "i": "i * Br + tx", "j": "j * Bc + y"},
     {"Nq": "N", "Nk": "N", "D": "d", "Hq": "gridDim.y"}, "1.0f", "    ",
+    ("b", "h", "Nq", "Nk", "D"),
 )  # fmt: skip
 TILE = Place(
     Path("mask.h"), 0, 9, "compute", "acc_s", 32, "acc_s(e)",
     {"b": "bidb", "h": "bidh", "i": "m_block * 64 + e / 16", "j": "n_block * 64 + e % 16"},
     {"Nq": "params.seqlen_q", "Nk": "params.seqlen_k", "D": "params.d"},
-    "params.scale", "  ",
+    "params.scale", "  ", ("b", "h"),
 )  # fmt: skip
 NOWHERE = Place(Path("a.cu"), 0, 3, "f", "s", 1, "s", {})
 
@@ -52,9 +53,15 @@ def test_a_mask_is_one_line_and_one_length_needs_no_difference() -> None:
 
 
 def test_the_variables_of_the_source_are_used_where_they_hold_the_value() -> None:
-    place = Place(Path("a.cu"), 0, 1, "f", "s", 1, "s", {"i": "row", "j": "col"}, {}, "1.0f", "")
+    place = Place(Path("a.cu"), 0, 1, "f", "s", 1, "s", {"i": "row", "j": "col"}, signed=("i", "j"))
     window = recipe(keep="j <= i and j > i - 20")
     assert text(window, place) == "if (col > row || col <= row - 20) s = -INFINITY;"
+
+
+def test_what_is_no_signed_int_is_made_one() -> None:
+    place = Place(Path("a.cu"), 0, 1, "f", "s", 1, "s", {"i": "row", "j": "col"}, signed=("j",))
+    window = recipe(keep="j > i - 20")
+    assert text(window, place, "int row;") == "if (col <= int(row) - 20) s = -INFINITY;"
 
 
 def test_a_score_is_capped_in_the_unit_of_the_place() -> None:
@@ -101,3 +108,11 @@ def test_what_has_no_writing_is_refused_with_its_line(
         return
     with pytest.raises(TransferError, match=f"a.cu:3: {words}"):
         text(made, place)
+
+
+@pytest.mark.parametrize(
+    ("text", "bound"),
+    [("p->n", 14), ("s[a][b]", 14), ("f(x)", 14), ("n0-1", 10), ("a>b", 0), ("a-b->n", 10)],
+)
+def test_how_tightly_a_text_binds(text: str, bound: int) -> None:
+    assert strength(text) == bound

@@ -83,3 +83,41 @@ def test_a_way_that_ends_says_where() -> None:
     place = Place(SOURCE, source.index(b"s[0] *= 2;") + 10, 1, "inner", "s", 1, "s", {})
     with pytest.raises(TransferError, match=r"a\.cu: no call of kernel is seen, so slopes has no"):
         routed({SOURCE: source}, place)
+
+
+ORDERED = b"""\
+void run(at::Tensor q, int n, cudaStream_t stream = 0);
+__global__ void kernel(float* s) { int slopes = 2; s[0] *= slopes; }
+void run(at::Tensor q, int n, cudaStream_t stream) {
+  kernel<<<n, 1, 0, stream>>>(q.data_ptr<float>());
+}
+void launch(at::Tensor q, cudaStream_t s) {
+  run(q, 4, s);
+  run(q, 5);
+}
+"""
+
+
+def test_an_argument_stands_where_the_parameter_does_under_a_name_of_its_own() -> None:
+    place = Place(SOURCE, ORDERED.index(b"s[0] *= slopes;") + 15, 2, "kernel", "s", 1, "s", {})
+    name, made = routed({SOURCE: ORDERED}, place)
+    assert name == "slopes_"
+    assert made[SOURCE].splitlines() == [
+        "void run(at::Tensor q, int n, const float* slopes, cudaStream_t stream = 0);",
+        "__global__ void kernel(float* s, const float* slopes_) "
+        "{ int slopes = 2; s[0] *= slopes; }",
+        "void run(at::Tensor q, int n, const float* slopes, cudaStream_t stream) {",
+        "  kernel<<<n, 1, 0, stream>>>(q.data_ptr<float>(), slopes);",
+        "}",
+        "void launch(at::Tensor q, at::Tensor slopes, cudaStream_t s) {",
+        "  run(q, 4, slopes.data_ptr<float>(), s);",
+        "  run(q, 5, slopes.data_ptr<float>());",
+        "}",
+    ]
+
+
+def test_a_launcher_that_has_the_name_already_is_refused() -> None:
+    source = CALLS.replace(b"int Hq", b"int slopes")
+    place = Place(SOURCE, source.index(b"s[0] *= 2;") + 10, 1, "inner", "s", 1, "s", {})
+    with pytest.raises(TransferError, match="launch has something called slopes already"):
+        routed({SOURCE: source}, place)

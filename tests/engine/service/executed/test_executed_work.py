@@ -60,6 +60,7 @@ def pointed(asked: Asked, said: object) -> Found:
         asked.source.resolve(), after, 28, "attention", "dot", 1, "dot",
         {"b": "batch", "h": "head", "i": "row", "j": "n + first"},
         {"Hq": "heads", "Nq": "length", "Nk": "length", "D": "D"}, "1.0f", "      ",
+        ("b", "h", "i", "Hq", "Nq", "Nk", "D"),
     )  # fmt: skip
     return Found((Hook((place,), 0.25, 0.25, 1, "by hand"),), (), (), (), {"attention": 1})
 
@@ -155,3 +156,39 @@ def test_a_number_is_chosen_by_evidence_and_a_wrong_edit_fails(
     assert Gate.G3 not in {v.gate for v in work.state.verdicts}
     with pytest.raises(CuBridgeError, match="no accepted kernel"):
         export_session(work, tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("masked_fill(j // 16 >= 8, float('-inf'))", "O is wrong in"),
+        ("add((j // 100000) * 0.5)", "the source is unchanged, and no case that was run tells"),
+    ],
+)
+def test_a_source_without_the_edits_is_no_pass(
+    bench: Bench, kernel: Path, tmp_path: Path, change: str, words: str
+) -> None:
+    text = spec_path("full").read_text()
+    last = "    return torch.softmax("
+    own = f"    j = torch.arange(k.size(-2))\n    scores = scores.{change}\n"
+    path = tmp_path / "asked.py"
+    path.write_text(text.replace(last, own + last))
+    package = find_kernel(f"{kernel}/")
+    id = start(bench, package, path, choose_options(package, spec={}, asked=path), "me")
+    work = adaptation_of(bench, bench.store.writer(id), "me")
+    assert work.propose_by_rules().hunks
+    work.decide(Decision("h1", DecisionKind.REJECTED, "me"))
+    verdict = work.judge_target()
+    assert verdict.kind is VerdictKind.FAIL and words in verdict.reason
+
+
+def test_the_scores_stand_before_an_edited_hunk_too(bench: Bench, kernel: Path) -> None:
+    work = opened(bench, kernel, "causal")
+    work.lift()
+    (hunk,) = work.propose_by_rules().hunks
+    longer = hunk.after.replace("dot *= scale;", "dot *= scale;\n      // the future is dropped")
+    work.decide(Decision("h1", DecisionKind.EDITED, "me", replacement=longer))
+    work.lower()
+    verdict = work.judge_lowered()
+    assert verdict.kind is VerdictKind.PASS, verdict.reason
+    assert "scores stand where they stood, once each" in verdict.reason

@@ -1,0 +1,268 @@
+"""The sizes that a patched kernel is executed at, so that they show what its recipe asks for.
+
+Each condition of the recipe (a comparison, a select, which argument a min or max takes) has two
+sides. They are evaluated over all batches, heads, rows and keys of a case; lengths, heads or
+batches are doubled until both are taken.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from engine.cuir.nodes import (
+    CONTRARY,
+    Binary,
+    Bool,
+    Call,
+    Compare,
+    Expr,
+    Index,
+    Name,
+    Num,
+    Select,
+    Unary,
+    walk_expr,
+)
+from engine.cuir.printer import print_expr
+from engine.errors import InputError
+from engine.foreign.cases import complete
+from engine.foreign.launcher import Launcher
+from engine.scalar_algebra.evaluate import evaluate
+from engine.spec.python.signature import Signature
+from engine.spec.recipes.recipe import Recipe
+
+MOST_KEYS = 4096  # of a case, so that executing it stays a matter of minutes
+_FAR = 1 << 20  # keys beyond which no side is looked for
+_WHOLE = 1024  # rows or keys up to which all are looked at; of more some, and those near numbers
+_OTHERS = {"Hq": ("h", 64), "B": ("b", 16)}  # what is doubled for whom, and to how many at most
+_LENGTHS = ("N", "Nq", "Nk")
+
+Sizes = Mapping[str, int]
+Array = np.ndarray[Any, Any]
+Side = tuple[Expr, bool]  # one side of a condition, and whether it counts on kept pairs alone
+
+
+def cases_for(recipe: Recipe, launcher: Launcher, sizes: Sequence[Sizes]) -> list[dict[str, int]]:
+    """The kernel's own cases, and more where they would not show what the recipe asks for: two
+    batches or heads where values depend on them, and what takes the other side of a condition.
+
+    Raises:
+        InputError: a side is taken only beyond what is executed here.
+    """
+    out = [dict(s) for s in sizes]
+    smallest = min(out, key=_size)
+    names = _names(recipe.score) | _names(recipe.keep)
+    for dim, (asked, _) in _OTHERS.items():
+        if asked in names and dim in launcher.sizes and all(s.get(dim, 1) < 2 for s in out):
+            out.append(_doubled(smallest, dim))
+    allowed = Signature.of(recipe).constraints
+    sides = list(_sides(recipe))
+    while lacking := sides_not_taken(recipe, launcher, out, sides):
+        shown = (c for s in lacking for c in _showing(recipe, launcher, smallest, s))
+        found = next((c for c in shown if _allowed(allowed, complete(launcher, c))), None)
+        if found is None:
+            break
+        out.append(found)
+    return out
+
+
+def _allowed(constraints: Sequence[Expr], sizes: Sizes) -> bool:
+    return all(evaluate(c, sizes) for c in constraints)
+
+
+def sides_not_taken(
+    recipe: Recipe, launcher: Launcher, cases: Sequence[Sizes], sides: Sequence[Side] | None = None
+) -> list[Side]:
+    """The sides of conditions on sizes and places that no pair of the cases takes."""
+    left = list(_sides(recipe)) if sides is None else list(sides)
+    left = [s for s in left if _taken(recipe, s, dict.fromkeys(_USED, 2)) is not None]
+    for case in cases:
+        whole = complete(launcher, case)
+        left = [s for s in left if not _taken(recipe, s, whole)]
+    return left
+
+
+def on_data(recipe: Recipe) -> list[str]:
+    """Conditions on scores or inputs: which sides a case takes is not looked at."""
+    unknown = [s for s, _ in _sides(recipe) if _value(s, _grid(dict.fromkeys(_USED, 2))) is None]
+    return list(dict.fromkeys(print_expr(s) for s in unknown[::2]))
+
+
+def _showing(
+    recipe: Recipe, launcher: Launcher, smallest: Sizes, side: Side
+) -> Iterator[dict[str, int]]:
+    """The smallest case that takes a side, with one kind of dimension doubled."""
+    names = _names(side[0])
+    if names & {"i", "j", "Nq", "Nk"} and set(_LENGTHS) & launcher.sizes:
+        case = {n: 1 if n in ("B", "Hq", "Hkv") and not names & {"b", "h", "B", "Hq", "Hkv"} else s
+                for n, s in smallest.items()}  # fmt: skip
+        while _keys(case) * 2 <= _FAR:
+            case = {n: s * 2 if n in _LENGTHS else s for n, s in case.items()}
+            if _taken(recipe, side, complete(launcher, case)):
+                if _keys(case) > MOST_KEYS:
+                    raise InputError(
+                        f"no case of at most {MOST_KEYS} keys shows what the spec does where "
+                        f"{print_expr(side[0])}",
+                        fix="judge it with a smaller number, such as --set window=64",
+                    )
+                yield case
+                return
+    for dim, (asked, most) in _OTHERS.items():
+        case = dict(smallest)
+        while names & {asked, dim} and dim in launcher.sizes and case.get(dim, 1) < most:
+            case = _doubled(case, dim)
+            if _taken(recipe, side, complete(launcher, case)):
+                yield case
+                return
+
+
+def _doubled(case: Sizes, dim: str) -> dict[str, int]:
+    both = (dim, "Hkv") if dim == "Hq" and "Hkv" in case else (dim,)
+    return {**case, **{n: case.get(n, 1) * 2 for n in both}}
+
+
+def _sides(recipe: Recipe) -> Iterator[Side]:
+    """Both sides of each condition, one after the other."""
+    seen: set[Expr] = set()
+    whole = recipe.keep  # what parts of it ask for may need more keys together than each alone
+    if isinstance(whole, Bool) and _value(whole, _grid(dict.fromkeys(_USED, 2))) is not None:
+        seen.add(whole)
+        yield whole, False
+        yield _contrary(whole), False
+    for part, on_kept in ((recipe.keep, False), (recipe.score, True)):
+        for e in walk_expr(part):
+            conditions: list[Expr]
+            match e:
+                case Compare():
+                    conditions = [e]
+                case Select(cond=Bool() as cond):
+                    conditions = [cond]
+                case Call("min" | "max", args):
+                    conditions = [Compare("<", a, b) for a, b in itertools.pairwise(args)]
+                case _:
+                    continue
+            for condition in conditions:
+                if condition not in seen:
+                    seen.add(condition)
+                    yield condition, on_kept
+                    yield _contrary(condition), on_kept
+
+
+def _contrary(condition: Expr) -> Expr:
+    if isinstance(condition, Compare):
+        return Compare(CONTRARY[condition.op], condition.left, condition.right)
+    return Unary("not", condition)
+
+
+def _taken(recipe: Recipe, side: Side, sizes: Sizes) -> bool | None:
+    """Whether a pair takes the side; None where that depends on data."""
+    at = _grid(sizes, _numbers(recipe))
+    value = _value(side[0], at)
+    if value is None:
+        return None
+    kept = _of_places(recipe.keep, at) if side[1] else True
+    return bool(np.logical_and(value, kept).any())
+
+
+_USED = ("B", "Hq", "Hkv", "Nq", "Nk", "D", "Dv")
+
+
+def _grid(sizes: Sizes, near: Sequence[int] = ()) -> dict[str, Any]:
+    """Sizes, and b, h, i, j along four axes."""
+    out: dict[str, Any] = dict(sizes)
+    for axis, (name, dim) in enumerate(zip("bhij", ("B", "Hq", "Nq", "Nk"), strict=True)):
+        shape = [1] * 4
+        shape[axis] = -1
+        out[name] = _points(sizes[dim], near).reshape(shape)
+    return out
+
+
+def _points(count: int, near: Sequence[int]) -> Array:
+    if count <= _WHOLE:
+        return np.arange(count, dtype=np.int64)
+    first = np.linspace(0, count - 1, 17).astype(np.int64)
+    away = np.array([w for n in (0, *near) for c in (-n, n) for w in (c - 1, c, c + 1)])
+    points = np.unique(first[:, None] + away)
+    return np.asarray(points[(points >= 0) & (points < count)])
+
+
+def _numbers(recipe: Recipe) -> list[int]:
+    found = {int(abs(e.value)) for part in (recipe.score, recipe.keep) for e in walk_expr(part)
+             if isinstance(e, Num) and abs(e.value) < _FAR}  # fmt: skip
+    return sorted(found)[:12]
+
+
+def _of_places(keep: Expr, at: Mapping[str, Any]) -> Any:
+    """Which pairs are kept, as far as no data says it."""
+    if isinstance(keep, Bool) and keep.op == "and":
+        return np.logical_and(_of_places(keep.left, at), _of_places(keep.right, at))
+    value = _value(keep, at)
+    return True if value is None else value
+
+
+def _value(expr: Expr, at: Mapping[str, Any]) -> Any:
+    """The value over a grid; None where it depends on data."""
+    args: tuple[Expr, ...]
+    match expr:
+        case Num(value):
+            return value
+        case Name(id):
+            return at.get(id)
+        case Index():
+            return None
+        case Unary(op, inner):
+            args, f = (inner,), _UNARY[op]
+        case Binary(op, left, right) | Compare(op, left, right) | Bool(op, left, right):
+            args, f = (left, right), _BINARY[op]
+        case Select(cond, then, other):
+            args, f = (cond, then, other), np.where
+        case Call(name, (_,) as given) if name in _ONE:
+            args, f = given, _ONE[name]
+        case Call(name, (_, _) as given) if name in _TWO:
+            args, f = given, _TWO[name]
+        case _:
+            return None
+    values = [_value(a, at) for a in args]
+    if any(v is None for v in values):
+        return None
+    with np.errstate(all="ignore"):
+        return f(*values)
+
+
+def _truncating_div(a: Any, b: Any) -> Any:
+    return (a - np.fmod(a, b)) // b
+
+
+_UNARY: dict[str, Any] = {"-": np.negative, "not": np.logical_not, "~": np.invert}
+_BINARY: dict[str, Any] = {
+    "+": np.add, "-": np.subtract, "*": np.multiply, "/": np.true_divide, "//": _truncating_div,
+    "%": np.fmod, "&": np.bitwise_and, "|": np.bitwise_or, "^": np.bitwise_xor,
+    "<<": np.left_shift, ">>": np.right_shift, "<": np.less, "<=": np.less_equal,
+    ">": np.greater, ">=": np.greater_equal, "==": np.equal, "!=": np.not_equal,
+    "and": np.logical_and, "or": np.logical_or,
+}  # fmt: skip
+_ONE: dict[str, Any] = {
+    "abs": np.abs, "exp": np.exp, "exp2": np.exp2, "log": np.log, "log2": np.log2, "sqrt": np.sqrt,
+    "tanh": np.tanh, "floor": np.floor, "ceil": np.ceil, "float": np.float64,
+}  # fmt: skip
+_TWO: dict[str, Any] = {
+    "min": np.minimum, "max": np.maximum, "floor_div": np.floor_divide, "floor_mod": np.mod,
+    "ceil_div": lambda a, b: -(-a // b),
+}  # fmt: skip
+
+
+def _names(expr: Expr) -> set[str]:
+    return {e.id for e in walk_expr(expr) if isinstance(e, Name)}
+
+
+def _keys(sizes: Sizes) -> int:
+    return sizes.get("Nk", sizes.get("N", sizes.get("Nq", 1)))
+
+
+def _size(sizes: Sizes) -> int:
+    rows = sizes.get("Nq", sizes.get("N", 1))
+    return rows * _keys(sizes) * sizes.get("B", 1) * sizes.get("Hq", 1)

@@ -1,0 +1,80 @@
+"""Sizes that show both sides of what a recipe asks for."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.cuir.parser import parse_expr as expr
+from engine.cuir.printer import print_expr
+from engine.errors import InputError
+from engine.foreign.launcher import read_launcher
+from engine.gates.outcome import Found
+from engine.graft.cases import cases_for, sides_not_taken
+from engine.graft.judge import Ran, judge_cases
+from engine.spec.recipes.recipe import Input, Recipe
+
+TENSORS = dict.fromkeys("qkvo", "B Hq N D")
+LAUNCHER = read_launcher(
+    "void launch(const float* q, const float* k, const float* v, float* o, int B, int Hq, int N, "
+    "int D, float scale, cudaStream_t stream) {}", "a.cu", "launch", TENSORS, "f32",
+)  # fmt: skip
+CASE = {"B": 1, "Hq": 2, "N": 64, "D": 16}
+
+
+def recipe(keep: str = "True", score: str = "x * rsqrt(D)") -> Recipe:
+    heads = tuple(Input(n, n, "T", ("B", "Hq", "Nq", "D")) for n in ("q", "k", "v"))
+    return Recipe("eager", heads, expr(score), expr(keep), None, expr("h"),
+                  ("B", "Hq", "Nq", "Dv"), "nan")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("made", "keys"),
+    [
+        (recipe(), []),
+        (recipe("j <= i"), []),
+        (recipe("floor_div(j, 16) < 8"), [256]),
+        (recipe("(j - 200) // 100 < 0 or floor_mod(j, 7) == 3"), [128]),
+        (recipe("j > i - 64 and j <= i"), [128]),
+        (recipe(score="x * 0.5 if i - j > 128 else x"), [256]),
+        (recipe(score="x + max(j - 200, 0)"), [256]),
+        (recipe("j < 100 or j // 64 == 5"), [128, 512]),
+        (recipe("i - j <= 100 or j <= 30"), [256]),
+    ],
+)
+def test_keys_are_doubled_until_both_sides_are_taken(made: Recipe, keys: list[int]) -> None:
+    first, *more = cases_for(made, LAUNCHER, [CASE])
+    assert first == CASE
+    assert [c["N"] for c in more] == keys
+    assert not sides_not_taken(made, LAUNCHER, [first, *more])
+
+
+def test_heads_are_doubled_and_what_is_never_taken_is_left() -> None:
+    assert [c["Hq"] for c in cases_for(recipe("h < 5"), LAUNCHER, [CASE])] == [2, 8]
+    never = recipe("j <= i", "x if j <= i else x * 2.0")  # a pair that is not kept has no score
+    left = sides_not_taken(never, LAUNCHER, cases_for(never, LAUNCHER, [CASE]))
+    assert [print_expr(side) for side, _ in left] == []
+    never = recipe("j < 5", "x if j < 9 else x * 2.0")
+    (case,) = cases_for(never, LAUNCHER, [CASE])
+    assert [print_expr(s) for s, _ in sides_not_taken(never, LAUNCHER, [case])] == ["j >= 9"]
+
+
+def test_a_side_beyond_what_is_executed_is_refused() -> None:
+    with pytest.raises(InputError, match=r"no case of at most 4096 keys .* where j >= 5000"):
+        cases_for(recipe("j < 5000"), LAUNCHER, [CASE])
+
+
+def test_a_needed_case_that_was_skipped_is_no_pass() -> None:
+    rows = [
+        {"case": "N 64", "sizes": CASE, "compared": True},
+        {"case": "N 128", "sizes": {**CASE, "N": 128}, "compared": False, "skipped": "all nan"},
+    ]
+    ran = Ran(Found(True, "equal", {"cases": rows}), {}, 0, 0.0)
+    found = judge_cases(ran, recipe("j < 100"), LAUNCHER).found
+    assert not found.ok
+    assert found.reason == (
+        "no case that was run shows what it does where j >= 100; not compared: N 128 (all nan)"
+    )
+    rows[1]["compared"] = True
+    assert judge_cases(ran, recipe("j < 100"), LAUNCHER).found.reason == "equal"
+    size = judge_cases(ran, recipe("j < 100 or D > 64"), LAUNCHER).found
+    assert size.ok and size.reason == "equal; not run: where D > 64"
