@@ -103,20 +103,24 @@ class ModelTransfer(Conversation[Edit]):
         """What the first request carries, by part."""
         messages = self.first_prompt(task)
         if prompt is not None and tuple(prompt) != messages:
-            edited = Part.of("the prompt as you edited it", *(m.text for m in prompt))
+            content = sha256_of("\0".join(m.text for m in prompt))
+            edited = Part("the prompt as you edited it", size_of(prompt), content)
             return self.sending((edited,), requests)
         parts = [
-            Part.of("instructions and the CuIR manual", messages[0].text),
-            Part.of(f"the lifted kernel {task.kernel} as CuIR", print_module(task.base)),
-            Part.of(f"the spec {task.spec_name}, its code alone", code_alone(task.spec_text)),
+            Part("instructions and the CuIR manual", size_of(messages[:1])),
+            Part(f"the lifted kernel {task.kernel} as CuIR", len(print_module(task.base).encode())),
+            Part(
+                f"the spec {task.spec_name}, its code alone",
+                len(code_alone(task.spec_text).encode()),
+            ),
         ]
         parts += [
-            Part.of(f"the accepted edit of session {e.session}", example_text(e))
+            Part(f"the accepted edit of session {e.session}", len(example_text(e).encode()))
             for e in task.examples
         ]
         rest = size_of(messages) - sum(p.bytes for p in parts)
         words = "recipe, inputs, ids" + (", your instruction" if task.instruction else "")
-        parts.append(Part.of(words, *(m.text for m in messages), bytes=max(rest, 0)))
+        parts.append(Part(words, max(rest, 0)))
         return self.sending(parts, requests)
 
     @staticmethod

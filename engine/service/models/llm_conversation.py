@@ -79,7 +79,9 @@ class Conversation(Generic[T]):
     listen: Listen = deaf
     steer: Steer[T] = no_words
     on_attempt: Callable[[Attempt[T]], None] = lambda _: None
-    _agreed: frozenset[tuple[str, str, str]] = frozenset()  # place, model, a part's content
+    _agreed: frozenset[tuple[str, str, str, str]] = (
+        frozenset()
+    )  # place, model, part and its content
 
     @property
     def actor(self) -> str:
@@ -124,7 +126,9 @@ class Conversation(Generic[T]):
 
     def _agree(self, outgoing: Outgoing) -> None:
         """What was agreed to, part by part, is not asked again."""
-        wanted = frozenset((outgoing.place, outgoing.model, p.content) for p in outgoing.parts)
+        wanted = frozenset(
+            (outgoing.place, outgoing.model, p.name, p.content) for p in outgoing.parts
+        )
         if not wanted <= self._agreed:
             agree(self.consent, outgoing)
             self._agreed |= wanted

@@ -8,25 +8,17 @@ from dataclasses import dataclass
 from engine.errors import InputError
 from engine.llm.types import Message
 from engine.resources import docs_dir
-from engine.types import sha256_of
 
 MANUAL = "cuir.md"
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One thing that a request carries: what it is, its size, and what tells its content."""
+    """One thing that a request carries: what it is, its size, and which content it is."""
 
     name: str
     bytes: int
-    content: str  # a hash
-
-    @classmethod
-    def of(cls, name: str, *texts: str, bytes: int | None = None) -> Part:
-        """Of its texts; `bytes` where it is that much of them."""
-        sizes = [len(text.encode("utf-8", "replace")) for text in texts]
-        whole = sum(sizes) if bytes is None else bytes
-        return cls(name, whole, sha256_of("\0".join(texts)))
+    content: str = ""  # a hash of what a person wrote
 
 
 @dataclass(frozen=True, slots=True)
