@@ -8,6 +8,9 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
+import tree_sitter_cuda
+from tree_sitter import Language, Parser
+
 from benchmarks.sweep import compiling
 from benchmarks.sweep.alike import alike
 from benchmarks.sweep.gate import Found, passed, target
@@ -17,6 +20,7 @@ from engine.cuir.nodes import Call, Module, walk_expr
 from engine.cuir.parser import parse_module
 from engine.cuir.printer import print_module
 from engine.errors import CuBridgeError
+from engine.foreign.launcher import functions_of, name_of
 from engine.gates.runs.subject import Subject
 from engine.gates.schedules.schedule_calls import asked_schedule
 from engine.gates.schedules.schedule_goals import ORDER, SCHEDULE
@@ -112,7 +116,7 @@ def _survivor(
             return "survived", f"a proof: only {about} differs, whose goals are all proven"
     if alike(subject.module, module):
         return "survived", "a proof: the same program in another order"
-    reason = reason_for(one.function, one.statement, one.operator, one.change)
+    reason = reason_for(original.kernel, one.function, one.statement, one.operator, one.change)
     if reason is not None:
         return "survived", f"reviewed: {reason}"
     made, was = (compiling.ptx(original.arch, original.key, t) for t in (text, right))
@@ -164,9 +168,17 @@ def _source(original: Original) -> Ready:
             return lift_source(one.source, binding, original.arch, entry=package.entry).module
 
         statement = lines[one.line - 1].strip()
-        return Mutant(one.kind, "", statement, one.words, make, one.source)
+        function = function_at(package.source, one.line)
+        return Mutant(one.kind, function, statement, one.words, make, one.source)
 
     return Ready(subject, tuple(map(mutant, sample(package.source, MOST, SEED))))
+
+
+def function_at(source: bytes, line: int) -> str:
+    """The function of a CUDA source that a line is in; empty where it is in none."""
+    root = Parser(Language(tree_sitter_cuda.language())).parse(source).root_node
+    inside = (f for f in functions_of(root) if f.start_point[0] < line <= f.end_point[0] + 1)
+    return next(map(name_of, inside), "")
 
 
 def _target(original: Original, spec: str) -> Ready:

@@ -133,12 +133,11 @@ class SpecProcess:
 
     def _told(self, error: CuBridgeError) -> CuBridgeError:
         """What the process said, with the file that it is about."""
-        if isinstance(error, SpecError):
-            return error
+        where = Where(str(self.path))
         if not isinstance(error, ChildFailed):
-            return self._garbled()
+            return type(error)(error.message, where=error.where or where, fix=error.fix)
         fix = "report it with the spec; --transfer llm carries specs that cannot be read"
-        return type(error)(error.message, where=Where(str(self.path)), fix=fix)
+        return type(error)(error.message, where=where, fix=fix)
 
     def _garbled(self) -> SpecError:
         return SpecError(GARBLED, where=Where(str(self.path)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+SM80, SM90 = "flash_fwd_sm80", "flash_fwd_sm90"
 INVERSE = (
     "const auto inverse = map(l, [&](float sum) { return sum == 0.0f ? 0.0f : rcp_approx(sum); });"
 )
@@ -9,36 +10,41 @@ LSE = (
     "const auto lse = map(m, l, [&](float top, float sum) "
     "{ return sum == 0.0f ? -INFINITY : top * args.scale + log(sum); });"
 )
+ZERO = "float: '0.0f' -> '0.5f'"
 NOTHING_KEPT = "what a row without weights is multiplied by: its sums are 0"
 SUMS = "a sum of weights is 0 or at least 1, and at 0 the other side is -inf too"
 AHEAD = "a tile beyond the last is copied once more and read by nobody"
 
-REVIEWED: tuple[tuple[str, str, str, str], ...] = (
+REVIEWED: tuple[tuple[str, str, str, str, str], ...] = (
     # The sources.
-    ("", INVERSE, "float: '0.0f' -> '0.5f'", NOTHING_KEPT),
-    ("", LSE, "float: '0.0f' -> '0.5f'", SUMS),
-    ("", "if (ahead < tiles) {", "relation: '<' -> '<='", AHEAD),
-    ("", "if (lead < tiles) {", "relation: '<' -> '<='",
+    (SM80, "flash_fwd", INVERSE, ZERO, NOTHING_KEPT),
+    (SM90, "flash_fwd", INVERSE, ZERO, NOTHING_KEPT),
+    (SM80, "flash_fwd", LSE, ZERO, SUMS),
+    (SM90, "flash_fwd", LSE, ZERO, SUMS),
+    (SM80, "flash_fwd", "if (ahead < tiles) {", "relation: '<' -> '<='", AHEAD),
+    (SM90, "flash_fwd", "if (lead < tiles) {", "relation: '<' -> '<='",
      "it stands where there are tiles, and lead is 0 in the source"),
-    ("", "mma_wait<0>();", "doubled statement: 'mma_wait<0>();' -> 'mma_wait<0>(); mma_wait<0>();'",
+    (SM90, "flash_fwd", "mma_wait<0>();",
+     "doubled statement: 'mma_wait<0>();' -> 'mma_wait<0>(); mma_wait<0>();'",
      "nothing is left to wait for"),
-    ("", "constexpr bool OVERLAP = COLS != 128;", "relation: '!=' -> '=='",
+    (SM90, "launch", "constexpr bool OVERLAP = COLS != 128;", "relation: '!=' -> '=='",
      "the other of two right loops, which is slower here"),
-    ("", "constexpr int STAGES = 2;", "off by one: '2' -> '1'",
+    (SM90, "launch", "constexpr int STAGES = 2;", "off by one: '2' -> '1'",
      "one stage is right where nothing of the tile before is still read, and slower"),
-    ("", "raise_registers<HIGH>();", "statement order: "
+    (SM90, "flash_fwd", "raise_registers<HIGH>();", "statement order: "
      "'raise_registers<HIGH>();\\n    const int group = wg - 1;' -> "
      "'const int group = wg - 1;\\n    raise_registers<HIGH>();'",
      "a number is computed before registers are asked for"),
-    ("", "const int works = ceil_div(args.Nq, BM) * args.Hq * args.B;", "twin: 'BM' -> 'BN'",
-     "more blocks than pieces of work, which the kernel counts itself"),
-    ("", "constexpr int LOW = BM == 192 ? 32 : 24;", "relation: '==' -> '!='",
-     "the loading warps have fewer registers, or more, and enough"),
+    (SM90, "launch", "const int works = ceil_div(args.Nq, BM) * args.Hq * args.B;",
+     "twin: 'BM' -> 'BN'", "more blocks than pieces of work, which the kernel counts itself"),
 )  # fmt: skip
-"""Function, statement, operator with the change, and the reason: none excuses another place."""
+"""Kernel, function, statement, operator with the change, and the reason. It excuses the change in
+every statement of this text in the function, and no other place."""
 
 
-def reason_for(function: str, statement: str, operator: str, change: str) -> str | None:
+def reason_for(
+    kernel: str, function: str, statement: str, operator: str, change: str
+) -> str | None:
     """Why this fault is none; None where nobody has said."""
-    key = (function, statement, f"{operator}: {change}")
+    key = (kernel, function, statement, f"{operator}: {change}")
     return next((why for *place, why in REVIEWED if tuple(place) == key), None)

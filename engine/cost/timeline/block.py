@@ -23,6 +23,7 @@ from engine.cuir.nodes import Module
 from engine.cuir.ops import OPS
 from engine.cuir.ops.spec import Effect, Pending, Who
 from engine.cuir.ops.traits import MATMULS, ORDERS
+from engine.errors import CuirError
 
 STEPS = 12  # over key tiles, of each warpgroup
 _MOVES = {Effect.READS_GLOBAL, Effect.WRITES_GLOBAL, Effect.WRITES_SHARED}
@@ -31,15 +32,19 @@ _MOVES = {Effect.READS_GLOBAL, Effect.WRITES_GLOBAL, Effect.WRITES_SHARED}
 def timeline(
     module: Module, sizes: Mapping[str, int | float], card: Card, flops: float | None = None
 ) -> Timeline:
-    """The block with the most key tiles of the longest launch; arguments as of `model.predict`.
+    """The block with the most key tiles of the longest launch that visits any; arguments as of
+    `model.predict`.
 
     Raises:
-        CuBridgeError: the cost model cannot follow the module, or what its roles wait for depends
-            on what tensors hold.
+        CuBridgeError: the cost model cannot follow the module, no launch visits key tiles at these
+            sizes, or what its roles wait for depends on what tensors hold.
     """
     found = followed(module, arch_of(module), sizes, card, flops, None, [])
-    launched, cost = max(found, key=lambda each: each[1].cycles)
-    roles = traces(launched)
+    found = sorted(found, key=lambda each: each[1].cycles, reverse=True)
+    drawn = ((cost, traces(launched)) for launched, cost in found)
+    cost, roles = next((each for each in drawn if any(r.rows for r in each[1])), (None, []))
+    if cost is None:
+        raise CuirError("no block visits a key tile at these sizes: there are no steps to show")
     chains = max(cost.chains, 1)
     steps = [role.of_steps() for role in roles]
     times: dict[int, Mapping[str, float]] = {
@@ -54,7 +59,7 @@ def timeline(
     modelled = [step_time(steps[r][n], chains, card) for r, n in whole]
     lanes, events = _drawn(run.spans, len(roles))
     return Timeline(
-        cost.kernel, lanes, events, _window(run.begins, inside, steps),
+        cost.kernel, lanes, events, _window(run, inside, steps),
         sum(takes) / max(len(takes), 1), sum(modelled) / max(len(takes), 1),
         cost.resident, cost.busy,
     )  # fmt: skip
@@ -83,22 +88,21 @@ def _inside(role: Trace, begins: Mapping[int, float]) -> Iterator[int]:
 
 
 def _window(
-    begins: Sequence[Mapping[int, float]], inside: Sequence[Sequence[int]],
-    steps: Sequence[Mapping[int, Step]],
-) -> tuple[float, float]:  # fmt: skip
+    run: Simulation, inside: Sequence[Sequence[int]], steps: Sequence[Mapping[int, Step]]
+) -> tuple[float, float]:
     """From where the first warpgroup begins its last step of the most frequent kind to where all
     have done theirs."""
+    begins = run.begins
     takes = [r for r, found in enumerate(begins) if found]
-    if not takes:
-        return 0.0, 1.0
     lead = takes[0]
     among = list(inside[lead]) or sorted(begins[lead])[:-1] or [0]
     kinds = {n: tuple((op.name, op.demand) for op in steps[lead][n]) for n in among}
     most = Counter(kinds.values()).most_common(1)[0][0]
     chosen = max(n for n in among if kinds[n] == most)
     ends = [begins[r][chosen + 1] for r in takes if chosen + 1 in begins[r]]
+    ends = ends or [span.end for span in run.spans if span.step == chosen]  # the only step
     low = min(begins[r][chosen] for r in takes if chosen in begins[r])
-    return low, max(ends, default=low + 1.0)
+    return low, max(ends)
 
 
 def _drawn(spans: Sequence[Span], roles: int) -> tuple[tuple[str, ...], tuple[Event, ...]]:

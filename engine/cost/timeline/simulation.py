@@ -70,7 +70,8 @@ class _Chain:
 
 
 class Simulation:
-    """Runs a block's roles until those that take steps have done all their moments."""
+    """Runs a block's roles until those that take steps have done all their moments, or wait for
+    what lies beyond the end of a cut trace."""
 
     def __init__(self, roles: Sequence[Trace], slower: Slower, card: Card) -> None:
         self.slower, self.card = slower, card
@@ -84,8 +85,11 @@ class Simulation:
         for chain in self.chains:
             self.go_on(chain)
         steppers = [c for c, role in zip(self.chains, roles, strict=True) if role.rows]
-        while all(c.next < len(c.moments) for c in steppers):
+        while not all(_is_done(c) for c in steppers):
             if not self.events:
+                cut = zip(self.chains, roles, strict=True)
+                if any(role.cut and _is_done(c) for c, role in cut):
+                    break
                 raise CuirError("the roles wait for each other: none can go on")
             self.now, _, happens = heapq.heappop(self.events)
             happens()
@@ -245,3 +249,7 @@ class Simulation:
 
         moved = moment.op.demand.l2 / self.card.l2_bytes
         self.at(self.now + self.card.latency_l2 + moved, lands)
+
+
+def _is_done(chain: _Chain) -> bool:
+    return chain.next == len(chain.moments)

@@ -45,8 +45,10 @@ class Trace(Ordered):
         self.most, self.row = steps, -1
         self.step: int | None = None
         self.takes_steps = has_steps(nodes)
+        self.cut = True  # it goes on beyond its moments
         with contextlib.suppress(Enough):
             self.run(nodes, dict(env), Tally())
+            self.cut = False
 
     def run(self, nodes: Sequence[Node], env: Env, tally: Tally) -> None:
         for node in nodes:

@@ -1,11 +1,11 @@
 """Three modules into one: what two versions of an old module changed, each by itself, together.
 
 Statements are paired as in a diff, and are the same where only lambda parameters are called
-otherwise. Between statements that all three have in the same order, one
-side's text is taken where the other side left the old one, and where one side took statements away
-that the other put new ones among, both are done; a statement's own text is merged in the same way,
-and its blocks in turn. Where both sides changed the same, `mine` is taken and its statements are
-told as conflicts.
+otherwise. Between statements that all three have in the same order, one side's text is taken where
+the other side left the old one, and where one side took statements away that the other put new ones
+among, both are done if it is clear which were taken; a statement's own text is merged in the same
+way, and its blocks in turn. Where both sides changed the same, `mine` is taken and its statements
+are told as conflicts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Block = tuple[Stmt, ...]
 @dataclass(frozen=True, slots=True)
 class Merged:
     """The module of both sides' changes. `conflicts` are paths in it, of `mine` where `theirs`
-    changed the same place otherwise."""
+    changed the same place otherwise; where `mine` has nothing there, the place itself."""
 
     module: Module
     conflicts: frozenset[Path]
@@ -115,11 +115,16 @@ class _Merge:
         i = j = k = 0
         anchors = self.anchors(len(old), old_at, their_at, my_at)
         for a, b, c in (*anchors, (len(old), len(theirs), len(mine))):
-            out += self.stretch(old[i:a], theirs[j:b], mine[k:c], at, len(out))
-            if a < len(old):
+            around = old[max(i - 1, 0) : i], old[a : a + 1]
+            out += self.stretch(old[i:a], theirs[j:b], mine[k:c], at, len(out), around)
+            if a == len(old):
+                break
+            sides = [dict(blocks(side)) for side in (old[a], theirs[b], mine[c])]
+            if len({tuple(side) for side in sides}) > 1:  # one side made it another statement
+                out += self.stretch((old[a],), (theirs[b],), (mine[c],), at, len(out))
+            else:
                 here = (*at, len(out))
                 head = self.pick(shell(old[a]), shell(theirs[b]), shell(mine[c]), here)
-                sides = (dict(blocks(side)) for side in (old[a], theirs[b], mine[c]))
                 was, there, own = sides
                 inner = {
                     name: self.block(
@@ -132,8 +137,11 @@ class _Merge:
             i, j, k = a + 1, b + 1, c + 1
         return tuple(out)
 
-    def stretch(self, old: Block, theirs: Block, mine: Block, at: Path, start: int) -> Block:
-        """What stands between two statements that all three have."""
+    def stretch(
+        self, old: Block, theirs: Block, mine: Block, at: Path, start: int,
+        around: tuple[Block, Block] = ((), ()),
+    ) -> Block:  # fmt: skip
+        """What stands between two statements that all three have, `around` it."""
         was, there, here = ([_same(stmt) for stmt in side] for side in (old, theirs, mine))
         if here == was:
             return theirs
@@ -142,11 +150,15 @@ class _Merge:
         for fewer, more, body in ((here, there, theirs), (there, here, mine)):
             # One side took statements away, the other put new ones among them: none is touched by
             # both.
-            left, all_there = _places(fewer, was), _places(was, more)
+            # Beside one like it, either may have been taken: so the two around count as well.
+            before, after = ([_same(stmt) for stmt in side] for side in around)
+            left = _places(before + fewer + after, before + was + after)
+            all_there = _places(was, more)
             if left is not None and all_there is not None:
-                gone = {place for at_old, place in enumerate(all_there) if at_old not in left}
+                first = len(before)
+                gone = {place for n, place in enumerate(all_there, first) if n not in left}
                 return tuple(stmt for place, stmt in enumerate(body) if place not in gone)
-        self.conflicts |= set(_inside(mine, at, start))
+        self.conflicts |= set(_inside(mine, at, start)) or {(*at, start)}
         return mine
 
     def anchors(
@@ -165,7 +177,16 @@ class _Merge:
 
 
 def _places(fewer: Sequence[object], more: Sequence[object]) -> list[int] | None:
-    """Where the items of `fewer` stand in `more`, in their order; None where one is not there."""
+    """Where the items of `fewer` stand in `more`, in their order; None where one is not there, or
+    may be either of two."""
+    first = _first_places(fewer, more)
+    last = _first_places(fewer[::-1], more[::-1])
+    if first is None or last is None or first != [len(more) - 1 - n for n in reversed(last)]:
+        return None
+    return first
+
+
+def _first_places(fewer: Sequence[object], more: Sequence[object]) -> list[int] | None:
     out: list[int] = []
     for item in fewer:
         try:

@@ -46,15 +46,12 @@ class Loop:
 
     line: int
     first: tuple[int, int] | None
-    first_text: str
-    condition: tuple[int, int] | None
-    left: tuple[int, int] | None  # of the condition's comparison
+    left: tuple[int, int] | None  # of its condition, which compares
     left_text: str
     right: tuple[int, int] | None
     right_text: str
     operator: str
     counter: str  # the left or right side, where it is a name
-    begins: int  # the first byte of the loop
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,8 +319,8 @@ class _Walk:
             counter = names[0] if names else ""
         first = _value(start, counter)
         return Loop(
-            node.start_point[0] + 1, _span(first), text(first), _span(condition), _span(left),
-            text(left), _span(right), text(right), operator, counter, node.start_byte,
+            node.start_point[0] + 1, _span(first), _span(left), text(left),
+            _span(right), text(right), operator, counter,
         )  # fmt: skip
 
     def boundary(

@@ -10,7 +10,7 @@ from engine.child.client import ChildFailed
 from engine.cuir.changes.ids import assign
 from engine.cuir.nodes import Module
 from engine.cuir.printer import print_module
-from engine.errors import SpecError
+from engine.errors import InputError
 from engine.llm.types import Message
 from engine.service.models.llm_conversation import Conversation, Events, Result
 from engine.service.models.llm_examples import accepted_example, offered_examples
@@ -64,7 +64,7 @@ def task_of(work: Work, wish: Wish | None = None) -> tuple[Task, Recipe | None]:
     recipe, unread = None, ""
     try:
         recipe = work.read_recipe(work.spec, work.options.spec)
-    except (SpecError, ChildFailed) as error:
+    except (InputError, ChildFailed) as error:
         # Words and line only: the folders of this machine are nobody's business.
         line = error.where.line if error.where is not None else None
         unread = error.message if line is None else f"line {line}: {error.message}"
@@ -103,22 +103,20 @@ class ModelTransfer(Conversation[Edit]):
         """What the first request carries, by part."""
         messages = self.first_prompt(task)
         if prompt is not None and tuple(prompt) != messages:
-            return self.sending((Part("the prompt as you edited it", size_of(prompt)),), requests)
+            edited = Part.of("the prompt as you edited it", *(m.text for m in prompt))
+            return self.sending((edited,), requests)
         parts = [
-            Part("instructions and the CuIR manual", size_of(messages[:1])),
-            Part(f"the lifted kernel {task.kernel} as CuIR", len(print_module(task.base).encode())),
-            Part(
-                f"the spec {task.spec_name}, its code alone",
-                len(code_alone(task.spec_text).encode()),
-            ),
+            Part.of("instructions and the CuIR manual", messages[0].text),
+            Part.of(f"the lifted kernel {task.kernel} as CuIR", print_module(task.base)),
+            Part.of(f"the spec {task.spec_name}, its code alone", code_alone(task.spec_text)),
         ]
         parts += [
-            Part(f"the accepted edit of session {e.session}", len(example_text(e).encode()))
+            Part.of(f"the accepted edit of session {e.session}", example_text(e))
             for e in task.examples
         ]
         rest = size_of(messages) - sum(p.bytes for p in parts)
         words = "recipe, inputs, ids" + (", your instruction" if task.instruction else "")
-        parts.append(Part(words, max(rest, 0)))
+        parts.append(Part.of(words, *(m.text for m in messages), bytes=max(rest, 0)))
         return self.sending(parts, requests)
 
     @staticmethod

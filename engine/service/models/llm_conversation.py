@@ -79,7 +79,7 @@ class Conversation(Generic[T]):
     listen: Listen = deaf
     steer: Steer[T] = no_words
     on_attempt: Callable[[Attempt[T]], None] = lambda _: None
-    _agreed: frozenset[tuple[str, str, str]] = frozenset()  # place, model, part
+    _agreed: frozenset[tuple[str, str, str]] = frozenset()  # place, model, a part's content
 
     @property
     def actor(self) -> str:
@@ -124,7 +124,7 @@ class Conversation(Generic[T]):
 
     def _agree(self, outgoing: Outgoing) -> None:
         """What was agreed to, part by part, is not asked again."""
-        wanted = frozenset((outgoing.place, outgoing.model, p.name) for p in outgoing.parts)
+        wanted = frozenset((outgoing.place, outgoing.model, p.content) for p in outgoing.parts)
         if not wanted <= self._agreed:
             agree(self.consent, outgoing)
             self._agreed |= wanted

@@ -39,13 +39,16 @@ class ModelLift(Conversation[Said]):
     def outgoing(self, prompt: Sequence[Message], requests: int) -> Outgoing:
         """What the first request carries, by part."""
         task = lift_task(self.work, {})
-        whole = size_of(prompt)
-        cuir = len(print_module(task.module).encode())
+        text = print_module(task.module)
         rules = size_of(prompt[:1])
         parts = (
-            Part("instructions and the CuIR manual", rules),
-            Part(f"{task.kernel} as CuIR, {len(task.asked)} ops of it as CUDA text", cuir),
-            Part("definitions from the source's headers, ids, the question", whole - cuir - rules),
+            Part.of("instructions and the CuIR manual", prompt[0].text),
+            Part.of(f"{task.kernel} as CuIR, {len(task.asked)} ops of it as CUDA text", text),
+            Part.of(
+                "definitions from the source's headers, ids, the question",
+                *(m.text for m in prompt),
+                bytes=size_of(prompt) - len(text.encode()) - rules,
+            ),
         )
         return self.sending(parts, requests)
 

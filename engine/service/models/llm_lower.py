@@ -9,7 +9,7 @@ from engine.errors import CuBridgeError, InputError
 from engine.llm.types import Message
 from engine.service.models.llm_conversation import Conversation, Result
 from engine.service.models.llm_gates import lowered_line
-from engine.service.models.llm_sending import Outgoing, Part, manual, size_of
+from engine.service.models.llm_sending import Outgoing, Part, manual
 from engine.service.session.adaptation import Adaptation
 from engine.service.session.content import LOWERED
 from engine.service.session.lowerings import (
@@ -48,11 +48,11 @@ class ModelLower(Conversation[Texts]):
     def outgoing(self, prompt: Sequence[Message], requests: int) -> Outgoing:
         """What the first request carries, by part."""
         parts = (
-            Part("instructions, C++ spellings and the CuIR manual", size_of(prompt[:1])),
-            Part(
+            Part.of("instructions, C++ spellings and the CuIR manual", prompt[0].text),
+            Part.of(
                 f"the CUDA source of {self.work.package.name} without comments, and the accepted "
                 "change in CuIR",
-                size_of(prompt[1:]),
+                *(m.text for m in prompt[1:]),
             ),
         )
         return self.sending(parts, requests)

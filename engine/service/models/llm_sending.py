@@ -8,16 +8,25 @@ from dataclasses import dataclass
 from engine.errors import InputError
 from engine.llm.types import Message
 from engine.resources import docs_dir
+from engine.types import sha256_of
 
 MANUAL = "cuir.md"
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One thing that a request carries: what it is, and its size."""
+    """One thing that a request carries: what it is, its size, and what tells its content."""
 
     name: str
     bytes: int
+    content: str  # a hash
+
+    @classmethod
+    def of(cls, name: str, *texts: str, bytes: int | None = None) -> Part:
+        """Of its texts; `bytes` where it is that much of them."""
+        sizes = [len(text.encode("utf-8", "replace")) for text in texts]
+        whole = sum(sizes) if bytes is None else bytes
+        return cls(name, whole, sha256_of("\0".join(texts)))
 
 
 @dataclass(frozen=True, slots=True)

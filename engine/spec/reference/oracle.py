@@ -25,7 +25,7 @@ from engine.spec.python.program import Program, index_grid, program_of
 from engine.spec.python.signature import Described, fixed_sizes
 from engine.spec.python.spec_file import read_source
 from engine.spec.recipes.recipe import Input, Recipe, places_of
-from engine.spec.reference.sums import evaluated, rows_made
+from engine.spec.reference.sums import evaluated
 
 
 def oracle(
@@ -221,7 +221,8 @@ def operand(
         name: torch.arange(size, device=raw.device).reshape(-1, *[1] * (3 - place))
         for place, (name, size) in enumerate(zip(axes, shape, strict=True))
     }
-    return rows_made(made, {**env, name: widened(inputs[name]), **at}).broadcast_to(shape)
+    value = torch.as_tensor(evaluated(made, {**env, name: widened(inputs[name]), **at}))
+    return value.to(torch.float64).broadcast_to(shape)
 
 
 def _kept_sum(weights: torch.Tensor, keep: torch.Tensor, v: torch.Tensor) -> torch.Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor
 from engine.cuir.scalar import evaluate
 from engine.spec.recipes.recipe import Recipe
 from engine.spec.reference.oracle import of_row, weighed, widened
-from engine.spec.reference.sums import evaluated, rows_made
+from engine.spec.reference.sums import evaluated
 from engine.worker.problems.specrun import SpecRun
 
 BAND = 1 << 25  # pairs at a time
@@ -57,7 +57,8 @@ def _operand(
     column = torch.arange(env["D"], device=raw.device)[None, :]
     env = {n: widened(v) if isinstance(v, Tensor) else v for n, v in env.items()}
     at = {name: inputs[name].double(), "i" if role == "q" else "j": row, "dd": column}
-    return rows_made(made, env | at).broadcast_to(raw.shape[0], env["D"])
+    value = torch.as_tensor(evaluated(made, env | at)).double()
+    return value.broadcast_to(raw.shape[0], env["D"])
 
 
 def _band(recipe: Recipe, env: dict[str, Any], v: Tensor) -> tuple[Tensor, Tensor, Tensor]:

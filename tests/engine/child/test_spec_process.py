@@ -19,10 +19,11 @@ from engine.child.tensors import described, received, to_bytes
 from engine.cuir.nodes import Module
 from engine.cuir.parser import parse_module
 from engine.cuir.printer import print_module
-from engine.errors import SpecError
+from engine.errors import CuirError, SpecError
 from engine.gates.g1_g2.by_recipe import none_compared
 from engine.lift import lift, load_package
 from engine.spec import recipe_from_json
+from engine.spec.function import PersonsFunction
 from engine.transfer.rules import plan
 
 SPEC = """
@@ -254,3 +255,18 @@ def test_tensors_arrive_as_they_were_sent(dtype: torch.dtype, shape: tuple[int, 
 def test_what_describes_no_tensor_is_refused(rows: object) -> None:
     with pytest.raises(Broken):
         received(rows, lambda n: bytearray(n))
+
+
+def test_an_error_of_ours_comes_back_as_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise CuirError("max_over is no scalar function", fix="report it")
+
+    monkeypatch.setattr(PersonsFunction, "answer", fails)  # the process is split off this one
+    path = write(tmp_path)
+    with SpecProcess(path, {}) as spec, pytest.raises(CuirError) as caught:
+        spec.recipe()
+    error = caught.value
+    assert (error.message, error.fix) == ("max_over is no scalar function", "report it")
+    assert error.where is not None and error.where.file == str(path)

@@ -50,13 +50,9 @@ def test_scope_has_names_members_and_arithmetic() -> None:
 
 def test_loops_around_a_place() -> None:
     loop = next(b for b in boundaries(Path("x.cu"), SOURCE, {"kernel"}) if b.line == 11).loops[0]
-    assert (loop.counter, loop.first_text, loop.operator, loop.right_text) == (
-        "j",
-        "lane",
-        "<",
-        "n",
-    )
-    assert loop.right is not None
+    assert (loop.counter, loop.operator, loop.right_text) == ("j", "<", "n")
+    assert loop.first is not None and loop.right is not None
+    assert SOURCE[slice(*loop.first)] == b"lane"
     assert SOURCE[slice(*loop.right)] == b"n"
 
 

@@ -84,11 +84,23 @@ def _change_rows_by_columns(module: Module, case: Case, value: Expr) -> Module:
     rows = Index(Name("row_of"), (_layout_of(module, found),))
     new: list[Stmt] = []
     totals: dict[str, str] = {}  # the names of row vectors, and of their elements
+    width = next(i.dims[-1] for i in case.recipe.inputs if i.role == "v")
+    built = dict(module.spec)  # an extent may be the number that this specialisation is built for
+    columns = [case.words.of_kernel(Name(size)) for size in (width, "Dv")]
+    columns.append(built.get("Dv", built["D"]))
 
     def summed(e: Expr) -> Expr | None:
         match e:
-            case Call("sum_over", (Lambda((column,), body), _)):
+            case Call("sum_over", (Lambda((column,), body), extent)):
+                if extent not in columns:
+                    raise TransferError(
+                        "a sum over some of the output's columns is carried by no rule"
+                    )
                 own = substitute_expr(body, Index(Name("o"), (Name(column),)), X)
+                if any(isinstance(x, Index) and x.base == Name("o") for x in walk_expr(own)):
+                    raise TransferError(
+                        "a sum that reads the output at other columns is carried by no rule"
+                    )
                 terms, total = Name(fresh("squares")), Name(fresh("total"))
                 new.extend(block(
                     """
@@ -142,8 +154,8 @@ def _stores(one: Stmt, accumulator: str) -> bool:
 RULE = Rule(
     "output",
     "Change the output before it is stored",
-    "the spec multiplies the result: by what a row shares in the factor that normalises it, by "
-    "what each element has itself before the store",
+    "the spec changes the result: by what a row shares in the factor that normalises it, by what "
+    "each element has itself, or a norm of the row, before the store",
     "output",
     applies=lambda case: case.recipe.changes_output,
     edit=change_output,

@@ -84,6 +84,21 @@ def test_warpgroups_take_turns_and_one_s_softmax_runs_under_another_s_matmul() -
     assert any(a.begin < b.end and b.begin < a.end for a in softmax for b in others)
 
 
+def test_the_longest_launch_that_visits_keys_is_shown() -> None:
+    module = target("flash_fwd_sm90", "rope_causal")
+    for sizes in ({"Nq": 1, "Nk": 65536}, {"Nq": 4096, "Nk": 1}):
+        found = timeline(module, SIZES | sizes, CARDS["flash_fwd_sm90"])
+        assert found.kernel == "flash_fwd"
+        assert any(e.kind == MATMUL for e in found.events)
+        low, high = found.window
+        assert high - low > 100
+
+
+def test_without_keys_there_are_no_steps_to_show() -> None:
+    with pytest.raises(CuirError, match="no block visits a key tile"):
+        timeline(expert("flash_fwd_sm90"), SIZES | {"Nk": 0}, CARDS["flash_fwd_sm90"])
+
+
 def test_a_target_that_is_missing_an_arrival_is_told_not_to_end() -> None:
     module = expert("flash_fwd_sm90")
     text = print_module(module).replace("arrive(k_empty[stage])", "fence_async()")

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.cuir.changes.merge import Merged, merge
+from engine.cuir.matching import match_modules
 from engine.cuir.nodes import Module
 from engine.cuir.parser import parse_module
 from engine.cuir.printer import print_module
@@ -92,3 +93,23 @@ def test_what_one_side_put_among_statements_that_the_other_took_away_stays() -> 
     stays = Merged(kernel((WAIT + SYNC, CAP)), frozenset())
     assert three(put, gone) == stays
     assert three(gone, put) == stays
+
+
+def test_what_was_taken_away_of_two_alike_is_told() -> None:
+    old, mine = (WAIT + SYNC, SYNC + WAIT + SYNC), (WAIT + SYNC, SYNC)
+    theirs = (WAIT + SYNC, SYNC + CAP + WAIT + SYNC)
+    made = merge(kernel(old), kernel(theirs), kernel(mine))
+    assert made.module == kernel(mine)
+    assert made.conflicts
+
+
+def test_a_statement_that_became_one_of_other_blocks_is_taken_or_told() -> None:
+    old = kernel()
+    branch = ("    for step in range(tiles):\n", "    if tiles > 0:\n")
+    theirs = kernel(branch, ("sK[step]", "sK[0]"), ("step * BN]", "0]"))
+    mine = kernel((KEEP, CAP + KEEP))
+    pairs = match_modules(old, old)
+    assert merge(old, theirs, old, pairs) == Merged(theirs, frozenset())
+    made = merge(old, theirs, mine, pairs)
+    assert made.module == mine
+    assert ("flash_fwd", 3) in made.conflicts

@@ -397,7 +397,7 @@ def test_a_prompt_can_be_read_edited_and_resent(
     opened: Open, serve: Callable[..., tuple[Server, ServerClient]], sink_spec: Path
 ) -> None:
     work = opened(sink_spec)
-    server, client = serve(acts.answer("no"), acts.answer("no"))
+    server, client = serve(*[acts.answer("no")] * 3)
     seen: list[Outgoing] = []
     model = transfer(work, client, consent=heeding(seen))
     task, _ = model.prepare()
@@ -409,6 +409,9 @@ def test_a_prompt_can_be_read_edited_and_resent(
     assert seen[0].bytes == sum(len(m.text.encode()) for m in edited)
     model.run(0, 1, prompt=result.attempts[0].request.messages)
     assert server.asked[1].body == server.asked[0].body
+    assert len(seen) == 1  # the same once more
+    model.run(0, 1, prompt=(system, Message("user", user.text + "\nAnd the sums.")))
+    assert len(seen) == 2
 
 
 def test_some_hunks_are_accepted_and_the_rest_sent_back(

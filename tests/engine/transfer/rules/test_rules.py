@@ -133,6 +133,29 @@ def test_an_edited_hunk_takes_its_place() -> None:
         compose(base, target, proposal, broken)
 
 
+@pytest.mark.parametrize(
+    ("reduced", "why"),
+    [
+        ("sum_over(lambda c: o[c] * o[c], min(D, 32))", "some of the output's columns"),
+        ("sum_over(lambda c: o[c] * o[c + 64], D)", "at other columns"),
+        ("max_over(lambda c: abs(o[c]), D)", "maximum over the output's columns"),
+    ],
+)
+def test_a_norm_of_something_else_than_the_output_s_row_is_refused(reduced: str, why: str) -> None:
+    base = lifted("flash_fwd_sm80")
+    with pytest.raises(TransferError, match=why):
+        list(apply(base, plan(base, recipe(output=f"o / {reduced}")).steps))
+
+
+def test_a_norm_may_have_the_number_of_columns_of_the_specialisation() -> None:
+    base = lifted("flash_fwd_sm80", 128)
+    made = [
+        list(apply(base, plan(base, recipe(output=f"o / sum_over(lambda c: o[c], {n})")).steps))
+        for n in ("Dv", "128")
+    ]
+    assert made[0][-1][1] == made[1][-1][1]
+
+
 @pytest.mark.parametrize("variant", ["sink", "row_gate"])
 def test_a_kernel_that_normalises_after_the_log_sum_exp_is_refused(variant: str) -> None:
     lines = print_module(lifted("flash_fwd_sm80")).split("\n")
