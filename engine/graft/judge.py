@@ -103,9 +103,12 @@ def _words(checked: Checked, findings: int) -> str:
     return errors or "nothing to compare"
 
 
-def judge_cases(ran: Ran, recipe: Recipe, launcher: Launcher) -> Ran:
+def judge_cases(
+    ran: Ran, recipe: Recipe, launcher: Launcher, own: Sequence[Mapping[str, int]]
+) -> Ran:
     """The pass of a patched kernel, with the sides of conditions that its cases did not take; no
-    pass where a case that would have taken one was not run."""
+    pass where a case was not compared that would have taken one, or that is none of the kernel's
+    `own` but was added for the spec."""
     if not ran.found.ok:
         return ran
     rows = ran.found.details["cases"]
@@ -113,6 +116,10 @@ def judge_cases(ran: Ran, recipe: Recipe, launcher: Launcher) -> Ran:
     could = sides_not_taken(recipe, launcher, [r["sizes"] for r in rows])
     lost = [print_expr(side) for side, _ in left if all(side != s for s, _ in could)]
     reason, details = ran.found.reason, dict(ran.found.details)
+    added = [r for r in rows if not r["compared"] and r["sizes"] not in map(dict, own)]
+    if added and not lost:
+        reason = f"a case that the spec needs was {_skipped(added)}"
+        return replace(ran, found=Found(False, reason, details))
     if lost:
         reason = f"no case that was run shows what it does where {lost[0]}; {_skipped(rows)}"
         return replace(ran, found=Found(False, reason, details))

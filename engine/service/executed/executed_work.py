@@ -265,7 +265,7 @@ class ExecutedWork(Work):
                 sizes=cases_for(recipe, self.launcher(recipe), asked.sizes),
             )  # fmt: skip
             try:
-                ran = judge_cases(self._run(over), recipe, self.launcher(recipe))
+                ran = judge_cases(self._run(over), recipe, self.launcher(recipe), asked.sizes)
                 own = self.files()
                 same = all(text == own[file] for file, text in changed.items())
                 if same and ran.found.ok and not self._as_reference(recipe):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from engine.cuir.parser import parse_expr as expr
@@ -64,17 +66,20 @@ def test_a_side_beyond_what_is_executed_is_refused() -> None:
 
 
 def test_a_needed_case_that_was_skipped_is_no_pass() -> None:
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"case": "N 64", "sizes": CASE, "compared": True},
         {"case": "N 128", "sizes": {**CASE, "N": 128}, "compared": False, "skipped": "all nan"},
     ]
     ran = Ran(Found(True, "equal", {"cases": rows}), {}, 0, 0.0)
-    found = judge_cases(ran, recipe("j < 100"), LAUNCHER).found
+    found = judge_cases(ran, recipe("j < 100"), LAUNCHER, [CASE]).found
     assert not found.ok
     assert found.reason == (
         "no case that was run shows what it does where j >= 100; not compared: N 128 (all nan)"
     )
+    found = judge_cases(ran, recipe("j < 9"), LAUNCHER, [CASE]).found  # added for heads, say
+    assert found.reason == "a case that the spec needs was not compared: N 128 (all nan)"
+    assert judge_cases(ran, recipe("j < 9"), LAUNCHER, [r["sizes"] for r in rows]).found.ok
     rows[1]["compared"] = True
-    assert judge_cases(ran, recipe("j < 100"), LAUNCHER).found.reason == "equal"
-    size = judge_cases(ran, recipe("j < 100 or D > 64"), LAUNCHER).found
+    assert judge_cases(ran, recipe("j < 100"), LAUNCHER, [CASE]).found.reason == "equal"
+    size = judge_cases(ran, recipe("j < 100 or D > 64"), LAUNCHER, [CASE]).found
     assert size.ok and size.reason == "equal; not run: where D > 64"
