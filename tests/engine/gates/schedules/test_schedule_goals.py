@@ -199,7 +199,7 @@ def test_masks_that_read_inputs_are_left_to_runs() -> None:
 
 
 CLASSED = [
-    ("causal_document", "first_key + BN <= args.Nk and", "first_key + BN <= args.Nq and", "full"),
+    ("document", "first_key + BN <= args.Nk and", "first_key + BN <= args.Nq and", "full"),
     ("causal_document", "q0 + args.Nk + 1 and (doc_k", "q0 + args.Nk + 2 and (doc_k", "full"),
     ("causal_document", "doc_k_keys_high <= doc_q_rows_low", "doc_k_keys_low <= doc_q_rows_low",
      "full"),
@@ -218,7 +218,7 @@ CLASSED = [
 def test_a_wrong_class_or_candidate_is_not_proven(
     spec: str, old: str, new: str, words: str
 ) -> None:
-    """Squares tell nothing of the first. What is left unproven runs judge, and the verdict says so."""
+    """Squares tell nothing of the first. What is left unproven runs judge; the verdict says it."""
     found = proofs_of(wrong(spec, SM80, old, new))
     lost = [p.goal for p in found.proofs if p.about == LISTS and not isinstance(p.answer, Proven)]
     assert any(words in goal for goal in lost)
