@@ -2,8 +2,8 @@
 
 First each part is starved once: it goes on only where no other can. Then every schedule that
 departs at most once from "the first part that can go on goes on" (delay-bounded scheduling, Emmi,
-Qadeer and Rakamaric 2011), which finds most ordering bugs, but not a part that is late all the time.
-The vector clocks find an unordered access in any one of them; exploration is for what depends on
+Qadeer and Rakamaric 2011), which finds most ordering bugs, but not a part that is always late. The
+vector clocks find an unordered access in any one of them; exploration is for what depends on
 the order itself: phases, arrivals, deadlocks, and which block claims which work.
 """
 
