@@ -20,7 +20,6 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 
 THREADS, COPIES, BULK, MATMUL = range(4)
-PROXIES = ("generic", "cp.async", "bulk", "wgmma")
 
 
 @dataclass(slots=True)
