@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from engine.cuir.static.legal_sizes import USUAL
 from engine.errors import InputError, TransferError
 from engine.files import SOURCE_LIMIT, read_file
 from engine.foreign.check import Asked
@@ -61,7 +62,7 @@ def load_executed(folder: Path) -> ExecutedKernel:
     return ExecutedKernel(
         folder.name, f"{folder.name}, executed as PTX", folder, str(asked.source), asked.launcher,
         source, (), (asked.flags.arch,), ({"T": _dtype(asked, source), "D": columns},), {},
-        asked.reference, {}, hashes, asked,
+        asked.reference, {}, USUAL, hashes, asked,
     )  # fmt: skip
 
 
