@@ -29,6 +29,7 @@ def test_a_kernel_equals_its_reference(name: str) -> None:
         ("mma", "lost bar.sync", "race"),
         ("mma", "loosened wait", "early read"),
         ("decode", "lost bar.sync", "race"),
+        ("wmma", "lost bar.warp.sync", "race"),
         ("wgmma", "lost mbarrier wait", "undefined value"),
         ("wgmma", "lost fence.proxy.async", "missing proxy fence"),
         ("wgmma", "lost wgmma.fence", "missing wgmma fence"),
