@@ -86,8 +86,8 @@ class Flags:
 class DoesNotCompile(InputError):
     """A source that nvcc refuses; `output` is all that it said."""
 
-    def __init__(self, message: str, output: str) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, output: str, fix: str = "") -> None:
+        super().__init__(message, fix=fix)
         self.output = output
 
 
@@ -121,9 +121,18 @@ def compile_kernel(
     done = run(command, cwd=folder, environ=compiler_environ(), limit=LIMIT)
     if not done.ok:
         output = done.output or f"nvcc ended with {done.returncode}"
-        raise DoesNotCompile(_reason(output, source), output)
+        raise DoesNotCompile(_reason(output, source), output, _fix(output))
     ptx = next(kept.glob("driver*.ptx"))
     return Compiled(parse_module(uncovered(ptx.read_text(encoding="utf-8")), "PTX"), program)
+
+
+def _fix(output: str) -> str:
+    """What nvcc's own words say would help."""
+    flag = re.search(r"flag '(--[\w-]+)' can be used", output)
+    if flag is not None:
+        return f"--nvcc={flag[1]}"
+    header = re.search(r"fatal error: (\S+): No such file", output)
+    return f"-I FOLDER, of the folder that has {header[1]}" if header else ""
 
 
 def _reason(output: str, source: Path) -> str:
