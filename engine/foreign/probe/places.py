@@ -77,14 +77,14 @@ class Meaning:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A boundary after which a variable holds a number of each row that is used from there on: where
-    rows without a kept key can be guarded.
+    """A boundary after which a variable holds a number of each row that is used from there on:
+    where rows without a kept key can be guarded.
 
     Both kinds were tried by writing there while the kernel ran. `"m"`: the maximum that weights,
-    factor and sum are taken by. Where it was raised O stayed and the row's sum shrank by exp of the
-    difference, so a maximum of -inf may be replaced by a finite number there. `"l"`: the row's whole
-    sum, over all threads that share the row. Where it was doubled O became half, so a sum of 0 may be
-    replaced by 1 there, and a row without a kept key then is 0 in O.
+    factor and sum are taken by. Where it was raised O stayed and the row's sum was that of smaller
+    weights, so a maximum of -inf may be replaced by a finite number there. `"l"`: the row's whole
+    sum, over all threads that share the row. Where it was doubled O became half, so a sum of 0 may
+    be replaced by 1 there, and a row without a kept key then is 0 in O.
 
     Args:
         file, after, line, function, variable, elements, element, indent: as of a `Place`; an
