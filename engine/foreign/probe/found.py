@@ -8,6 +8,8 @@ from typing import Any
 
 from engine.foreign.probe.places import Found, Hook, Loop, Place
 
+_ROWS = {"m": "the maximum{} that weights are taken by", "l": "the sum that O is divided by"}
+
 
 def found_text(found: Found) -> str:
     """What a person reads: places with their lines, coordinates and evidence, and the rest."""
@@ -23,11 +25,15 @@ def _lines(found: Found) -> Iterator[str]:
         yield ""
     for loop in found.loops:
         yield f"{_at(loop.file, loop.line)}: the loop over keys: {_loop(loop)}"
+    for row in found.rows:
+        unit = "" if row.unit == "1" else f" times {row.unit}"
+        what = _ROWS[row.what].format(unit)
+        yield f"{_at(row.file, row.line)}: {row.variable} holds {what}: {row.evidence}"
     for meaning in found.meanings:
         yield f"{_at(meaning.file, meaning.line)}: {meaning.variable} holds {meaning.what}: " + (
             meaning.evidence
         )
-    if found.loops or found.meanings:
+    if found.loops or found.rows or found.meanings:
         yield ""
     if not found.hooks:
         yield "no place was found that holds the scores"
@@ -70,6 +76,11 @@ def found_rows(found: Found) -> dict[str, Any]:
             {"what": m.what, "file": str(m.file), "line": m.line, "variable": m.variable,
              "evidence": m.evidence}
             for m in found.meanings
+        ],
+        "rows": [
+            {"what": r.what, "file": str(r.file), "line": r.line, "variable": r.variable,
+             "element": r.element, "unit": r.unit, "evidence": r.evidence}
+            for r in found.rows
         ],
         "refused": list(found.refused),
         "executed": dict(found.executed),
