@@ -200,9 +200,10 @@ def package_files(content: Content, name: str) -> dict[str, bytes]:
 def with_verdicts(
     files: Mapping[str, bytes], path: str, verdicts: Mapping[str, Any]
 ) -> dict[str, bytes]:
-    """`files` and the verdicts at `path`, which list all of them: what a later export may remove
-    and what a wheel holds."""
-    return {**files, path: _json({**verdicts, "files": sorted({*files, path})})}
+    """`files` and the verdicts at `path`, which list all of them with their hashes: what a later
+    export may remove, what a wheel holds, and what is still as it was written. Their own is ""."""
+    hashes = {name: sha256_of(data) for name, data in sorted(files.items()) if name != path}
+    return {**files, path: _json({**verdicts, "files": {**hashes, path: ""}})}
 
 
 def verdicts_json(content: Content, name: str) -> dict[str, Any]:
