@@ -7,7 +7,7 @@ import json
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,7 +29,16 @@ from engine.gates.outcome import Found
 from engine.graft.cases import cases_for
 from engine.graft.compare import Patched as Again
 from engine.graft.compare import same_scores
-from engine.graft.edits import Edit, apply, changed_lines, edited, grouped, hunks_of, patch_text
+from engine.graft.edits import (
+    Edit,
+    Files,
+    apply,
+    changed_lines,
+    edited,
+    grouped,
+    hunks_of,
+    patch_text,
+)
 from engine.graft.element import same_effect
 from engine.graft.judge import Ran, judge_build, judge_bytes, judge_cases, judge_run
 from engine.graft.kept import found_json, read_found
@@ -51,6 +60,7 @@ from engine.types import (
     Decision,
     DecisionKind,
     Gate,
+    Hunk,
     Level,
     Origin,
     Proposal,
@@ -60,6 +70,7 @@ from engine.types import (
 )
 
 FOUND, PLACES, PATCH = "found.txt", "found.json", "target.patch"
+FILES = "files.json"  # the texts that the places are in, for when they are others on the disk
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,8 +159,12 @@ class ExecutedWork(Work):
 
     def lifted_artifacts(self) -> list[Artifact]:
         found = self._probed()
+        names = self.names()
+        files = [{"file": str(f), "name": names[f], "text": data.decode("utf-8", "surrogateescape")}
+                 for f, data in self.files().items()]  # fmt: skip
         return [Artifact.of(Stage.LIFTED, FOUND, found_text(found)),
-                Artifact.of(Stage.LIFTED, PLACES, found_json(found))]  # fmt: skip
+                Artifact.of(Stage.LIFTED, PLACES, found_json(found)),
+                Artifact.of(Stage.LIFTED, FILES, pretty_json(files))]  # fmt: skip
 
     def weigh_lifted(self, lifted: Lifted | None = None) -> Verdict:
         """G1: executed as PTX the source computes its reference, at the sizes that were run."""
@@ -217,7 +232,7 @@ class ExecutedWork(Work):
         raise StoreError(f"the edits of proposal {proposal.id} are not in the session")
 
     def edits_of(self, proposal: Proposal) -> list[Edit]:
-        return [Edit.from_json(e) for e in json.loads(self.proposed_text(proposal))]
+        return edits_in(self.proposed_text(proposal))
 
     def standing(self, *latest: Decision) -> list[Edit]:
         """The edits that all standing decisions accept, with `latest` on top of them."""
@@ -231,18 +246,16 @@ class ExecutedWork(Work):
                     if decision.target in (proposal.id, h.id, f"{proposal.id}/{h.id}")
                 }
             groups = grouped(self.edits_of(proposal), self.files())
-            for hunk, group in zip(proposal.hunks, groups, strict=True):
-                made = decisions.get(hunk.id)
-                if made is None or made.kind is DecisionKind.REJECTED:
-                    continue
-                if made.kind is DecisionKind.EDITED:
-                    group = edited(group, self.files(), made.replacement or "")
-                out += group
+            out += chosen(proposal.hunks, groups, decisions, self.files())
         return out
 
     def target_artifacts(self, *latest: Decision) -> list[Artifact]:
+        return self.target_of(self.standing(*latest))
+
+    def target_of(self, edits: Sequence[Edit]) -> list[Artifact]:
+        """The target that accepted edits are."""
         files = self.files()
-        text = patch_text(files, apply(files, self.standing(*latest)), self.names())
+        text = patch_text(files, apply(files, edits), self.names())
         return [Artifact.of(Stage.TARGET, PATCH, text)]
 
     @contextmanager
@@ -438,6 +451,28 @@ def _read(files: Sequence[Path]) -> dict[Path, bytes]:
 def edits_text(edits: Sequence[Edit]) -> str:
     """Edits as the session keeps them."""
     return pretty_json([e.to_json() for e in edits])
+
+
+def edits_in(text: str) -> list[Edit]:
+    """Edits that a session keeps."""
+    return [Edit.from_json(e) for e in json.loads(text)]
+
+
+def chosen(
+    hunks: Sequence[Hunk], groups: Sequence[Sequence[Edit]], decisions: Mapping[str, Decision],
+    files: Files,
+) -> list[Edit]:  # fmt: skip
+    """The edits of hunks that decisions (by hunk) accept, in each hunk's place what a person put
+    there."""
+    out: list[Edit] = []
+    for hunk, group in zip(hunks, groups, strict=True):
+        made = decisions.get(hunk.id)
+        if made is None or made.kind is DecisionKind.REJECTED:
+            continue
+        if made.kind is DecisionKind.EDITED:
+            group = edited(group, files, made.replacement or "")
+        out += group
+    return out
 
 
 def _below(folder: Path, prefix: str) -> dict[str, bytes]:
