@@ -4,6 +4,7 @@ source where ours are lowered. The steps, events and verdicts are those of every
 from __future__ import annotations
 
 import json
+import shlex
 import tempfile
 import time
 from collections import Counter
@@ -18,7 +19,7 @@ from engine.cuir.nodes import Module
 from engine.errors import InputError, MissingTool, StoreError
 from engine.files import SOURCE_LIMIT, read_file, read_spec
 from engine.foreign.check import Asked
-from engine.foreign.launcher import Launcher, read_launcher
+from engine.foreign.launcher import Launcher, declaration, read_launcher
 from engine.foreign.overlay import below, overlaid
 from engine.foreign.package import MANIFEST, manifest_text
 from engine.foreign.probe.find import find
@@ -47,6 +48,7 @@ from engine.graft.originals import originals_read
 from engine.graft.plan import MINUS, hook_of, plan
 from engine.lift.cpp.provenance import Lifted
 from engine.package.export import SCHEMA, with_verdicts
+from engine.package.texts import adapted_text
 from engine.service.session.adaptation import Adaptation, Proposed, pretty_json
 from engine.service.session.content import LOWERED, RECIPE
 from engine.service.session.disk_inputs import kernel_moved, spec_modules, spec_moved
@@ -422,6 +424,16 @@ class ExecutedWork(Work):
         out |= spec_modules(self.spec)
         patch = patch_text(self.files(), changed, self.names())
         out[PATCH] = patch.encode("utf-8", "surrogateescape")
+        author = out[kept.source.name].decode("utf-8", "surrogateescape")
+        flags = kept.flags
+        given = [*(f"-I{i}" for i in flags.includes), *(f"-D{m}" for m in flags.macros)]
+        command = ["nvcc", f"-arch={flags.arch}", *given, *flags.more, "-c", kept.source.name]
+        readme = adapted_text(
+            self.package.name, kept.source.name, declaration(author, kept.launcher),
+            shlex.join(command), recipe, level, self.state.verdicts,
+            changed_lines(self.files(), changed),
+        )  # fmt: skip
+        out["README.md"] = readme.encode("utf-8", "surrogateescape")
         verdicts = {
             "schema": SCHEMA, "level": level.value, "kernel": self.package.name,
             "session": self.session.id, "verdicts": [v.to_json() for v in self.state.verdicts],

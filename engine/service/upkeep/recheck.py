@@ -85,7 +85,7 @@ def _checks(session: Session, progress: Callable[[str], None]) -> Iterator[Check
             return
         for made in work.lifted_artifacts():
             yield _artifact(session, made)
-        yield from _gate(work, Gate.G1, work.weigh_lifted, progress)
+        yield from gate_again(work, Gate.G1, work.weigh_lifted, progress)
         if not state.stage(Stage.TARGET).artifacts:
             return
         recipe = None
@@ -102,7 +102,7 @@ def _checks(session: Session, progress: Callable[[str], None]) -> Iterator[Check
                 yield Check(f"proposal {proposal.id}", sha256_of(was), sha256_of(now))
         for made in work.target_artifacts():
             yield _artifact(session, made)
-        yield from _gate(work, Gate.G2, work.weigh_target, progress)
+        yield from gate_again(work, Gate.G2, work.weigh_target, progress)
         if not state.stage(Stage.LOWERED).artifacts:
             return
         progress("lowering again")
@@ -116,7 +116,7 @@ def _checks(session: Session, progress: Callable[[str], None]) -> Iterator[Check
         yield from _lowered_gates(work, progress)
 
 
-def _gate(
+def gate_again(
     work: Work, gate: Gate, weigh: Callable[[], Verdict], progress: Callable[[str], None]
 ) -> Iterator[Check]:
     """A gate's verdict again. A stale one is about other content than the session's: it says
@@ -138,7 +138,7 @@ def _gate(
 
 def _lowered_gates(work: Work, progress: Callable[[str], None]) -> Iterator[Check]:
     """G3 where nvcc is; of G4 what can be told without a GPU."""
-    yield from _gate(work, Gate.G3, work.weigh_lowered, progress)
+    yield from gate_again(work, Gate.G3, work.weigh_lowered, progress)
     given = work.state.verdict(Gate.G4)
     if given is not None and given.kind in JUDGED:
         from engine.service.session.gpu_verdict import said_again

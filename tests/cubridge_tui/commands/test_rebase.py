@@ -11,6 +11,7 @@ import pytest
 from cubridge_tui.cli import main
 from engine.build.tools.toolchain import find_toolchain
 from engine.errors import InputError, MissingTool
+from engine.gates.outcome import Found
 from engine.service.session.adaptation import Adaptation
 from engine.service.session.disk_inputs import session_kernel
 from engine.service.session.package_export import export_session
@@ -80,6 +81,22 @@ def test_the_same_version_is_accepted_where_that_is_asked(
     assert main(["rebase", session, "--accept"]) == 1
     told = capsys.readouterr().err
     assert "not accepted: " in told and "G3 fail" in told and f"--session {session}" in told
+
+
+def test_a_gate_that_is_asked_for_and_does_not_run_is_missing(
+    session: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["check", session, "--json"]) == 0
+    assert [s["verdict"] for s in json.loads(capsys.readouterr().out)["stages"]] == ["pass"] * 2
+    monkeypatch.setattr("engine.service.session.stage_work.kernel_moved", lambda _: "the source")
+    assert main(["check", session, "--json"]) == 3
+    told = [s["verdict"] for s in json.loads(capsys.readouterr().out)["stages"]]
+    assert told == ["not_run", "pass"]
+    monkeypatch.setattr(
+        "engine.service.session.stage_work.Work.ask_judge",
+        lambda *_, **__: Found(False, "made for a test", {}),
+    )
+    assert main(["check", session]) == 1  # a fail is more than what did not run
 
 
 def test_status_says_what_is_stale_and_what_to_type(

@@ -58,6 +58,14 @@ def test_a_kernel_is_adapted_in_its_own_source(
     assert "+        dot = dot + slopes[head] * (key - row);\n" in patch
     assert "+            float scale, const float* slopes, cudaStream_t stream) {\n" in patch
     assert len([line for line in patch.splitlines() if line[:1] == "+"]) == 9
+    readme = (tmp_path / "adapted" / "README.md").read_text()
+    assert len(readme.splitlines()) <= 40
+    for said in (
+        " changed lines (target.patch)", "nvcc -arch=sm_80 -c plain.cu", "slopes, cudaStream_t",
+        "G2 (the adapted algorithm): **pass**", "Run at sizes from B 1, Hq 2, N 64, D 16",
+        "nothing is proven of them", "What G4 (on a GPU) would say",
+    ):  # fmt: skip
+        assert said in readme, said
     assert main(["check", str(tmp_path / "adapted")]) == 0
     assert "G1 passes" in capsys.readouterr().out
     assert main(["lift", out["session"]]) == 2
