@@ -45,8 +45,12 @@ def test_a_pass_that_visits_tiles_for_nothing_is_amber_and_costs_are_in_the_bar(
         stage=lambda _: SimpleNamespace(artifacts={"kernel.cu": "1"}), verdicts=(amber,),
         verdict=lambda gate: amber if gate is Gate.G2 else None, level=Level.NONE, acceptance=None,
     )  # fmt: skip
-    forms = list(_forms(state, "s", ("on A100 8,580 us, 0.65 of expert's ", "0.65 ")))  # type: ignore[arg-type]
+    forms = list(_forms(state, "s", ("on A100 8,580 us, 0.65 x expert's time ", "0.65 ")))  # type: ignore[arg-type]
     words = ["".join(t for t, _ in (*left, *right)) for left, right in forms]
     assert "G2 ✓° pass, 25% of its tiles for nothing" in words[0] and "8,580 us" in words[0]
-    assert ("G2✓°", "stale") in forms[3][0] and AMBER == "°"
-    assert "0.65" in words[-5] and "0.65" not in words[-1]  # what is predicted goes last
+    assert ("G2✓°", "stale") in forms[-1][0] and AMBER == "°"
+    named = ["target G2" in w for w in words]
+    assert named == sorted(named, reverse=True)  # the stages' names go after what is predicted
+    told = ["0.65" in w for w, n in zip(words, named, strict=True) if n]
+    assert told == [True] * 5 + [False] * 2 and "level none" not in words[4]
+    assert "0.65" in words[-3] and "0.65" not in words[-1] and "level none" in words[5]
