@@ -190,6 +190,7 @@ def _by_roles(program: Program, reading: Reading, dims: Mapping[str, int]) -> Re
         kv_head=called(reading.kv_head),
         made_q=None if reading.made_q is None else called(reading.made_q),
         made_k=None if reading.made_k is None else called(reading.made_k),
+        other=reading.other and replace(reading.other, value=called(reading.other.value)),
     )
 
 
@@ -314,6 +315,7 @@ class Read:
     kv_head: Expr
     made_q: Expr | None
     made_k: Expr | None
+    together: Expr | None  # what the elements of two attentions become
 
 
 def read_all(
@@ -374,12 +376,13 @@ def read_all(
         one("head of k and v", [r.kv_head for r in readings]),
         any_one("change of q", [r.made_q for r in readings]),
         any_one("change of k", [r.made_k for r in readings]),
+        any_one("output", [None if r.other is None else r.other.value for r in readings]),
     )  # fmt: skip
 
 
 def _lacking(reading: Reading) -> tuple[bool, ...]:
     """Which of the parts that not every spec has are none."""
-    parts = (reading.weight, reading.sink, reading.made_q, reading.made_k)
+    parts = (reading.weight, reading.sink, reading.made_q, reading.made_k, reading.other)
     return tuple(part is None for part in parts)
 
 

@@ -9,7 +9,7 @@ from engine.cuir.nodes import Expr
 from engine.cuir.parser import parse_expr
 from engine.cuir.printer import print_expr
 from engine.errors import CuirError
-from engine.spec.recipes.recipe import Clause, EmptyRows, Input, LseBase, Recipe, Role, Source
+from engine.spec.recipes.recipe import Clause, EmptyRows, Input, LseBase, Other, Recipe, Role, Source
 
 SCHEMA = 2
 
@@ -44,6 +44,7 @@ def recipe_to_json(recipe: Recipe) -> dict[str, Any]:
         "empty_rows": recipe.empty_rows,
         "sink": text(recipe.sink),
         "output": text(recipe.output),
+        **({} if recipe.other is None else {"other": _other_to_json(recipe.other)}),
         "lse": recipe.lse,
         "lse_dims": list(recipe.lse_dims),
         "merged": recipe.merged,
@@ -84,6 +85,7 @@ def recipe_from_json(data: Mapping[str, Any]) -> Recipe:
             empty_rows=_one_of(data["empty_rows"], get_args(EmptyRows)),
             sink=None if data["sink"] is None else _expr(data["sink"]),
             output=_expr(data["output"]),
+            other=_other(data["other"]) if "other" in data else None,
             lse=_one_of(data["lse"], (None, *get_args(LseBase))),
             lse_dims=tuple(map(str, data["lse_dims"])),
             merged=bool(data["merged"]),
@@ -95,6 +97,14 @@ def recipe_from_json(data: Mapping[str, Any]) -> Recipe:
         )  # fmt: skip
     except (KeyError, TypeError, CuirError) as error:
         raise ValueError(f"not a recipe: {error}") from None
+
+
+def _other_to_json(other: Other) -> dict[str, str]:
+    return {"q": other.q, "k": other.k, "value": print_expr(other.value)}
+
+
+def _other(data: Mapping[str, Any]) -> Other:
+    return Other(str(data["q"]), str(data["k"]), _expr(data["value"]))
 
 
 def _between(ends: Any) -> tuple[str, str] | None:
