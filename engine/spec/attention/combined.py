@@ -70,8 +70,8 @@ def _all(expr: Expr) -> list[Expr]:
 
 
 def _distributed(expr: Expr, columns: tuple[str, ...], floats: frozenset[str]) -> Expr:
-    """`expr` where a sum over keys of weights of several attentions is a sum of such sums. `columns`
-    are variables that may be the column of v."""
+    """`expr` where a sum over keys of weights of several attentions is a sum of such sums; any of
+    `columns` may be the column of v."""
     match expr:
         case Call(fn, (Lambda((var,), body), extent)) if is_reduction(expr):
             inner = _distributed(body, (*columns, var), floats)
@@ -168,8 +168,8 @@ def _rows_read(expr: Expr, floats: frozenset[str]) -> frozenset[str]:
         case Binary("/", value, _):
             return _rows_read(value, floats)
         case Call("sum_over", (Lambda((j,), body), _)):
-            plain = [f.base for f in factors(body) if not products(f.base, j, floats)]
-            return frozenset().union(*(load_names(e) & floats for e in plain))
+            plain = [f.base for f in factors(body) if isinstance(f.base, Index)]
+            return frozenset().union(*(load_names(e) & floats for e in plain if mentions(e, j)))
     return frozenset()
 
 

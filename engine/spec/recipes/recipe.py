@@ -3,8 +3,9 @@
 All expressions are CuIR expressions (engine.cuir.nodes) over these free names:
 `x` (the dot product <q_i, k_j> of what q and k become, before any scale), `s` (the finished score,
 in `weight` only), `o` and `d` (an element of the normalised output and its column, in `output` and
-`Other.value` only), `o2` (that of another attention, in `Other.value` only), `b`, `h`, `i`, `j` (batch, query head, query row, key row), the sizes `B`, `Hq`, `Hkv`, `Nq`,
-`Nk`, `D`, `Dv`, and `Index(Name(input), ...)` loads of extra inputs.
+`Other.value` only), `o2` (an element of another attention's, in `Other.value` only), `b`, `h`, `i`,
+`j` (batch, query head, query row, key row), the sizes `B`, `Hq`, `Hkv`, `Nq`, `Nk`, `D`, `Dv`, and
+`Index(Name(input), ...)` loads of extra inputs.
 """
 
 from __future__ import annotations
@@ -175,9 +176,9 @@ class Recipe:
         """One attention's own recipe, of the two that are combined: its normalised output."""
         inputs = self.inputs
         if other and self.other is not None:
-            role: dict[str, Role] = {self.other.q: "q", self.other.k: "k"}
-            new = {"q": "extra", "k": "extra"}
-            inputs = tuple(replace(i, role=role.get(i.name, new.get(i.role, i.role))) for i in inputs)
+            roles: dict[str, Role] = {i.name: i.role for i in inputs if i.role == "v"}
+            roles |= {self.other.q: "q", self.other.k: "k"}
+            inputs = tuple(replace(i, role=roles.get(i.name, "extra")) for i in inputs)
         return replace(self, inputs=inputs, output=OUTPUT, other=None)
 
     def extra(self) -> tuple[Input, ...]:

@@ -9,7 +9,16 @@ from engine.cuir.nodes import Expr
 from engine.cuir.parser import parse_expr
 from engine.cuir.printer import print_expr
 from engine.errors import CuirError
-from engine.spec.recipes.recipe import Clause, EmptyRows, Input, LseBase, Other, Recipe, Role, Source
+from engine.spec.recipes.recipe import (
+    Clause,
+    EmptyRows,
+    Input,
+    LseBase,
+    Other,
+    Recipe,
+    Role,
+    Source,
+)
 
 SCHEMA = 2
 

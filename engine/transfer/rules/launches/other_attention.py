@@ -8,6 +8,7 @@ reads each element of the first one's output once, as it stores its own.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from engine.cuir.nodes import (
     Assign,
@@ -113,7 +114,7 @@ def twice(module: Module, case: Case) -> Module:
                 """,
                 status=status, first=first,
             )  # fmt: skip
-            out.append(map_stmt_exprs(one, lambda e, call=call, own=own: substitute_expr(e, call, own)))
+            out.append(map_stmt_exprs(one, partial(substitute_expr, old=call, new=own)))
         return tuple(out)
 
     changed = launched(host.body)
