@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from engine.cuir.nodes import Compare, Expr, Name, Num, walk_expr
+from engine.cuir.nodes import Compare, Expr, Name, Num, Select, walk_expr
 from engine.cuir.parser import parse_expr
 from engine.cuir.printer import print_expr
 from engine.errors import SpecError
@@ -216,12 +216,11 @@ def _recipe(program: Program, read: Read, domain: Domain, closed: bool) -> Recip
         return canonical(with_forms(expr, forms), kinds)
 
     keep = _simplified(with_forms(read.keep, forms), kinds)
+    late = None if read.late is None else clean(read.late)
     for mask in read.late_masks:
-        if canonical_predicate(build.both(keep, with_forms(mask, forms)), kinds) != keep:
-            raise program.source.error(
-                "weights are zeroed after they are normalised", program.source.line,
-                "mask the scores before the softmax, or use --transfer llm",
-            )  # fmt: skip
+        kept = with_forms(mask, forms)
+        if canonical_predicate(build.both(keep, kept), kinds) != keep:
+            late = Select(_simplified(kept, kinds), late or Num(1.0), Num(0.0))
     score = grouped(canonical(simplified_where(keep, clean(read.score), kinds), kinds))
     weight = None if read.weight is None else clean(read.weight)
     sink = None if read.sink is None else clean(read.sink)
@@ -232,7 +231,7 @@ def _recipe(program: Program, read: Read, domain: Domain, closed: bool) -> Recip
     )
     other = _other(read, clean)
     together = None if other is None else other.value
-    read_by = (keep, score, sink, output, kv_head, made_q, made_k, together)
+    read_by = (keep, score, late, sink, output, kv_head, made_q, made_k, together)
     used = frozenset().union(*(load_names(e) for e in read_by if e is not None))
     return Recipe(
         source=program.source.kind,
@@ -240,6 +239,7 @@ def _recipe(program: Program, read: Read, domain: Domain, closed: bool) -> Recip
         score=score,
         keep=keep,
         weight=weight,
+        late=late,
         kv_head=kv_head,
         output_dims=_output_dims(program, read),
         empty_rows="never",
@@ -251,7 +251,7 @@ def _recipe(program: Program, read: Read, domain: Domain, closed: bool) -> Recip
         merged=_merges(program, domain),
         constraints=(
             *_constraints(program, read, domain),
-            *nonzero_divisors([score, keep, weight, sink, output, together], kinds),
+            *nonzero_divisors([score, keep, weight, late, sink, output, together], kinds),
         ),
     )
 
@@ -272,7 +272,7 @@ def _tables(program: Program, read: Read, closed: bool) -> tuple[dict[str, Form]
     """Closed forms of constant tables, where wanted, and an input for each table without one."""
     parts = (
         read.score, read.keep, read.sink, read.after, read.kv_head, read.made_q, read.made_k,
-        read.together, *read.late_masks,
+        read.together, read.late, *read.late_masks,
     )  # fmt: skip
     names = sorted(frozenset().union(*(load_names(e) for e in parts if e is not None)))
     sizes = read.sizes

@@ -85,7 +85,7 @@ def _asked(recipe: Recipe) -> frozenset[str]:
 
 def _values(recipe: Recipe) -> list[Expr]:
     other = None if recipe.other is None else recipe.other.value
-    parts = (recipe.score, recipe.weight, recipe.sink, other, recipe.output)
+    parts = (recipe.score, recipe.weight, recipe.late, recipe.sink, other, recipe.output)
     return [e for e in parts if e is not None]
 
 

@@ -172,6 +172,12 @@ def clauses_of(
         _layout(recipe), *_heads(recipe), *_before(recipe, lines), *_score(recipe, lines, kinds),
         *_extras(recipe), _mask(recipe, lines), _normaliser(recipe, lines),
     ]  # fmt: skip
+    if recipe.late is not None:
+        words = (
+            f"weights are multiplied by {print_expr(recipe.late)} after their row is normalised: "
+            "what that drops is in the sum all the same"
+        )
+        found.append(Clause("late", words, lines.get("normaliser", ())))
     if recipe.sink is not None:
         found.append(_sink(recipe.sink, lines.get("sink", lines.get("normaliser", ()))))
     if recipe.other is not None:

@@ -66,7 +66,8 @@ class Reading:
     v: Index
     score: Expr
     keep: Expr
-    late_masks: tuple[Expr, ...]  # zeroed after normalising; must follow from keep
+    late_masks: tuple[Expr, ...]  # of weights that are zeroed after they are normalised
+    late: Expr | None  # what else a weight is multiplied by then
     weight: Expr | None
     sink: Expr | None
     after: Expr  # the output over o: b, h, i and d are its indices
@@ -143,7 +144,8 @@ def _read_both(
 
 
 _ALIKE = {
-    "score": "scores", "keep": "masks", "late_masks": "masks", "weight": "weights",
+    "score": "scores", "keep": "masks", "late_masks": "masks",
+    "late": "weights", "weight": "weights",
     "sink": "sinks", "kv_head": "heads", "columns": "columns",
 }  # fmt: skip
 
@@ -230,6 +232,7 @@ def _read_output(
     keep = _all([*masks, keep])
     after = tidied(rename(product([Factor(Name("o")), *kept_outer]), {**place, d: Name("d")}))
     sink = None if found_weights.sink is None else rename(found_weights.sink, place)
+    late = placed(product(found_weights.scaled)) if found_weights.scaled else None
     score = tidied(score)
     assert isinstance(q.base, Name) and isinstance(k.base, Name)
     names = q.base.id, k.base.id
@@ -242,7 +245,7 @@ def _read_output(
             raise NotAttention(f"the {name} reduces over a whole row or head", LLM, bad)
     order = tuple(p.id if isinstance(p := place.get(o), Name) else "d" for o in outputs)
     reading = Reading(
-        q, k, v, score, keep, tuple(map(placed, found_weights.late)), weight, sink, after,
+        q, k, v, score, keep, tuple(map(placed, found_weights.late)), late, weight, sink, after,
         rename(kv_head, place), order, build.integer(summed.args[1]),
         None if q_side.made is None else rename(q_side.made, place),
         None if k_side.made is None else by_key_head(rename(k_side.made, place), kv_head),

@@ -184,6 +184,7 @@ def _by_roles(program: Program, reading: Reading, dims: Mapping[str, int]) -> Re
         score=called(reading.score),
         keep=called(reading.keep),
         late_masks=tuple(map(called, reading.late_masks)),
+        late=None if reading.late is None else called(reading.late),
         weight=None if reading.weight is None else called(reading.weight),
         sink=None if reading.sink is None else called(reading.sink),
         after=called(reading.after),
@@ -309,6 +310,7 @@ class Read:
     score: Expr
     keep: Expr
     late_masks: tuple[Expr, ...]
+    late: Expr | None
     weight: Expr | None
     sink: Expr | None
     after: Expr
@@ -370,6 +372,7 @@ def read_all(
         one("score", [r.score for r in readings]),
         one("mask", [r.keep for r in readings]),
         tuple(one("mask", list(c)) for c in zip(*(r.late_masks for r in readings), strict=True)),
+        any_one("weight", [r.late for r in readings]),
         any_one("weight", [r.weight for r in readings]),
         any_one("sink", [r.sink for r in readings]),
         one("output", [r.after for r in readings]),
@@ -382,7 +385,9 @@ def read_all(
 
 def _lacking(reading: Reading) -> tuple[bool, ...]:
     """Which of the parts that not every spec has are none."""
-    parts = (reading.weight, reading.sink, reading.made_q, reading.made_k, reading.other)
+    parts = (
+        reading.weight, reading.late, reading.sink, reading.made_q, reading.made_k, reading.other,
+    )  # fmt: skip
     return tuple(part is None for part in parts)
 
 

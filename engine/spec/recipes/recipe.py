@@ -111,6 +111,8 @@ class Recipe:
     output_dims: tuple[str, ...]  # heads and columns apart also where the spec merges them
     empty_rows: EmptyRows
     sink: Expr | None = None
+    # What a softmax's weight is multiplied by after its row is normalised, over b, h, i and j.
+    late: Expr | None = None
     output: Expr = OUTPUT
     # The base of the log-sum-exp that the spec returns as its second output; None: it returns none.
     lse: LseBase | None = None
@@ -130,7 +132,8 @@ class Recipe:
 
     def expressions(self) -> tuple[Expr, ...]:
         """What is computed per element or per row."""
-        parts = (self.q, self.k, self.score, self.keep, self.weight, self.sink, self.output)
+        parts = (self.q, self.k, self.score, self.keep, self.weight, self.late, self.sink,
+                 self.output)  # fmt: skip
         tables = (i.made for i in self.inputs)
         others = () if self.other is None else (self.other.value,)
         return tuple(part for part in (*parts, *others, *tables) if part is not None)
@@ -150,6 +153,7 @@ class Recipe:
             keep=change(self.keep),
             weight=optional(self.weight),
             kv_head=change(self.kv_head),
+            late=optional(self.late),
             sink=optional(self.sink),
             output=change(self.output),
             other=self.other and replace(self.other, value=change(self.other.value)),

@@ -182,8 +182,8 @@ def expected(recipe: Recipe, inputs: Mapping[str, torch.Tensor], rounded: bool =
 def weighed(
     recipe: Recipe, env: Mapping[str, Any]
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-    """What is kept and the weights, 0 where nothing is, of the products `x` [..., rows, keys] in
-    `env`; and the natural logarithm of the softmax's sum [..., rows]. All float64."""
+    """What is kept and the weights in the output's sum, 0 where nothing is, of the products `x`
+    [..., rows, keys] in `env`; and the natural logarithm of the softmax's sum [..., rows]. All float64."""
     shape = tuple(env["x"].shape)
     keep = _broadcast(evaluate(recipe.keep, env), shape).to(torch.bool)
     score = _broadcast(evaluated(recipe.score, env), shape).to(torch.float64)
@@ -196,6 +196,8 @@ def weighed(
     # Not exp(masked - lse): beside scores of a type's smallest number lse loses log(sum).
     nothing = torch.isneginf(lse)[..., None]
     weights = torch.where(nothing, 0.0, torch.softmax(masked, -1))[..., : shape[-1]]
+    if recipe.late is not None:
+        weights = weights * _broadcast(evaluated(recipe.late, env), shape).to(torch.float64)
     return keep, weights.masked_fill(~keep, 0.0), lse
 
 

@@ -160,6 +160,8 @@ def _recipe(task: Task) -> str:
             lines.append(f"before the product an element of {role} becomes {print_expr(made)}")
     if recipe.sink is not None:
         lines.append(f"the softmax's sum has exp({print_expr(recipe.sink)}) added; LSE contains it")
+    if recipe.late is not None:
+        lines.append(f"a normalised weight is multiplied by {print_expr(recipe.late)}")
     if recipe.other is not None:
         other = recipe.other
         lines.append(f"the same with {other.q} for q and {other.k} for k gives o2, and o becomes "

@@ -30,13 +30,13 @@ from engine.transfer.rules.launches.other_attention import with_other_output
 from engine.transfer.rules.launches.position_tables import with_tables
 from engine.transfer.rules.masks import empty_rows, mask
 from engine.transfer.rules.masks import masked_values as under_mask
-from engine.transfer.rules.outputs import lse, normaliser, output, sink
+from engine.transfer.rules.outputs import late, lse, normaliser, output, sink
 from engine.transfer.rules.tile_lists import list_bits, list_kernels
 
 RULES = ordered((
     pass_inputs.RULE, prepare.RULE, position_tables.RULE, score.SCORE, score.SCALE, score.CAP,
     exponent.RULE, mask.KEEP, mask.VISIT, mask.FIND, mask.LISTED, list_kernels.LAUNCH,
-    grid.LONGEST, grid.SPREAD, empty_rows.RULE, normaliser.RULE, sink.RULE, lse.RULE,
+    grid.LONGEST, grid.SPREAD, empty_rows.RULE, normaliser.RULE, late.RULE, sink.RULE, lse.RULE,
     output.RULE, offset.RULE, stage.RULE, dense.NARROW, dense.SMALLER, next_tile.RULE,
     arithmetic.RULE, branches.RULE, list_bits.RULE, ticket.RULE, under_mask.RULE, heads.RULE,
     other.RULE,
