@@ -183,7 +183,8 @@ def weighed(
     recipe: Recipe, env: Mapping[str, Any]
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
     """What is kept and the weights in the output's sum, 0 where nothing is, of the products `x`
-    [..., rows, keys] in `env`; and the natural logarithm of the softmax's sum [..., rows]. All float64."""
+    [..., rows, keys] in `env`; and the natural logarithm of the softmax's sum [..., rows]. All
+    float64."""
     shape = tuple(env["x"].shape)
     keep = _broadcast(evaluate(recipe.keep, env), shape).to(torch.bool)
     score = _broadcast(evaluated(recipe.score, env), shape).to(torch.float64)

@@ -72,7 +72,7 @@ def twice(module: Module, case: Case) -> Module:
     other, found = case.recipe.other, case.found
     assert other is not None
     output = next(i.name for i in case.recipe.inputs if i.made == OTHER)
-    instead = {
+    instead: dict[Expr, Expr] = {
         Attr(Name("args"), found.fields[role]): Attr(Name("args"), name)
         for role, name in (("q", other.q), ("k", other.k), ("o", output))
     }
@@ -134,7 +134,7 @@ def _launch(one: Stmt, kernel: str) -> Call | None:
 
 
 def _of_other(
-    one: Assign, instead: dict[Attr, Attr], maps: dict[str, str], fresh: Fresh
+    one: Assign, instead: dict[Expr, Expr], maps: dict[str, str], fresh: Fresh
 ) -> list[Stmt]:
     """The same of the other attention's tensor, where the host makes something of a tensor."""
     value = map_expr(substitute(one.value, {n: Name(m) for n, m in maps.items()}), instead.get)

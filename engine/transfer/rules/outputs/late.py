@@ -6,7 +6,7 @@ with v. It may be 0, where a mask drops weights without renormalising the rest.
 
 from __future__ import annotations
 
-from engine.cuir.nodes import Assign, Binary, Call, Module, Name, Num, Select, Stmt
+from engine.cuir.nodes import Assign, Binary, Call, Expr, Module, Name, Num, Select, Stmt
 from engine.cuir.rewrite import Block
 from engine.errors import TransferError
 from engine.transfer.match import Site
@@ -20,11 +20,9 @@ def multiply_late(module: Module, case: Case) -> Module:
     recipe = case.recipe
     assert recipe.late is not None
     factor = case.words.of_kernel(scalar_inputs(recipe.late, recipe))
-    match factor:
-        case Select(kept, Num(1.0), Num(0.0)):
-            value = Select(kept, X, Num(0.0))
-        case _:
-            value = Binary("*", X, factor)
+    value: Expr = Binary("*", X, factor)
+    if isinstance(factor, Select) and (factor.then, factor.other) == (Num(1.0), Num(0.0)):
+        value = Select(factor.cond, X, Num(0.0))
 
     def edit(site: Site, stmts: Block) -> Block:
         at = next((n for n, s in enumerate(stmts) if _sums(s, site.score)), None)
