@@ -40,7 +40,7 @@ from engine.cuir.nodes import (
 from engine.cuir.ops import OPS
 from engine.cuir.ops.traits import FIELD_VIEWS
 from engine.cuir.scalar import CASTS
-from engine.cuir.static.calls import callee
+from engine.cuir.static.calls import callee, fields_of
 from engine.cuir.static.legal_sizes import STRIDES, LegalSizes
 from engine.gates.analysis.name_facts import constants_in
 from engine.gates.analysis.path_conditions import climbs
@@ -365,8 +365,8 @@ class Ranges:
             expr.base, Name
         ) else []  # fmt: skip
         own = any(
-            isinstance(v, Call) and v.fn in FIELD_VIEWS and isinstance(v.args[0], Attr)
-            and v.args[0].field in self.written
+            isinstance(v, Call) and v.fn in FIELD_VIEWS
+            and not self.written.isdisjoint(fields_of(v.args[0]))
             for _, v in views
         )  # fmt: skip
         most = self.legal.length if own else LOADED

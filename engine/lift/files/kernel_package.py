@@ -105,6 +105,14 @@ class KernelPackage:
             return self
         return replace(self, specialisations=(*self.specialisations, binding))
 
+    def with_source(self, path: Path) -> KernelPackage:
+        """The package with the source at `path`, and the headers that it includes, for its own."""
+        source = read_file(path, "give the path of a .cu file", SOURCE_LIMIT)
+        headers = used_headers(source, str(path), include_dir(), path.parent)
+        kept = {part: self.hashes[part] for part in ("reference", "manifest")}
+        hashes = hashes_of({"source": source, "headers": _headers_digest(headers)}, kept)
+        return replace(self, file=str(path), source=source, headers=headers, hashes=hashes)
+
     def check_arch(self, arch: str) -> None:
         """Raises `InputError` when the kernel is not for `arch`, with the reason that the
         manifest gives for it, else the one that it gives for `arch`, any other."""
@@ -155,16 +163,6 @@ def load_package(path: Path | str, include: Path | None = None) -> KernelPackage
     return _load_bare(where, include)
 
 
-def with_source(package: KernelPackage, path: Path) -> KernelPackage:
-    """The package with the source at `path`, and the headers that it includes, for its own."""
-    fix = "give the path of a .cu file"
-    source = read_file(path, fix, SOURCE_LIMIT)
-    headers = used_headers(source, str(path), include_dir(), path.parent)
-    kept = {part: package.hashes[part] for part in ("reference", "manifest")}
-    hashes = _hashes({"source": source, "headers": _headers_digest(headers)}, kept)
-    return replace(package, file=str(path), source=source, headers=headers, hashes=hashes)
-
-
 def _load_bare(path: Path, include: Path) -> KernelPackage:
     fix = "give the path of a .cu file or a bundled kernel's name"
     source = read_file(path, fix, SOURCE_LIMIT)
@@ -172,7 +170,7 @@ def _load_bare(path: Path, include: Path) -> KernelPackage:
     parts = {"source": source, "headers": _headers_digest(headers)}
     return KernelPackage(
         path.stem, path.name, path.parent, str(path), "launch", source, headers,
-        tuple(known_archs()), (), {}, None, {}, USUAL, _hashes(parts),
+        tuple(known_archs()), (), {}, None, {}, USUAL, hashes_of(parts),
     )  # fmt: skip
 
 
@@ -194,7 +192,7 @@ def _load_folder(folder: Path, include: Path) -> KernelPackage:
     return KernelPackage(
         reader.text("name"), reader.text("title"), folder, str(source_path), reader.text("entry"),
         source, headers, reader.archs(), reader.specialisations(), reader.further(), reference,
-        reader.refusals(), reader.sizes(), _hashes(parts),
+        reader.refusals(), reader.sizes(), hashes_of(parts),
     )  # fmt: skip
 
 
@@ -391,7 +389,8 @@ def _headers_digest(headers: tuple[tuple[str, bytes], ...]) -> bytes:
     return b"".join(b"%d %d\n" % (len(n.encode()), len(d)) + n.encode() + d for n, d in headers)
 
 
-def _hashes(parts: Mapping[str, bytes], known: Mapping[str, str] = {}) -> Mapping[str, str]:
+def hashes_of(parts: Mapping[str, bytes], known: Mapping[str, str] = {}) -> Mapping[str, str]:
+    """The parts' hashes, with those that are known, and of all together."""
     hashes = {name: hashlib.sha256(data).hexdigest() for name, data in parts.items()} | {**known}
     whole = "\n".join(f"{name} {digest}" for name, digest in sorted(hashes.items()))
     return {**hashes, "package": hashlib.sha256(whole.encode()).hexdigest()}
