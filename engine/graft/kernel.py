@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from engine.cuir.static.legal_sizes import USUAL
 from engine.errors import InputError, TransferError
 from engine.files import SOURCE_LIMIT, read_file
 from engine.foreign.check import Asked
@@ -73,7 +74,7 @@ def load_executed(folder: Path) -> ExecutedKernel:
     return ExecutedKernel(
         folder.name, f"{folder.name}, executed as PTX", folder, str(asked.source), asked.launcher,
         source, (), (asked.flags.arch,), ({"T": _dtype(asked, source), "D": columns},), {},
-        asked.reference, {}, hashes_of(parts), asked,
+        asked.reference, {}, USUAL, hashes_of(parts), asked,
     )  # fmt: skip
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from engine.cuir.arch import archs as known_archs
+from engine.cuir.static.legal_sizes import KEYS, STRIDES, USUAL, LegalSizes
 from engine.cuir.types import DTYPES
 from engine.errors import InputError, Where
 from engine.files import SOURCE_LIMIT, read_file
@@ -26,7 +27,7 @@ from engine.resources import KERNEL_SOURCE, include_dir, kernel_dir
 
 MANIFEST = "kernel.toml"
 _REQUIRED = ("name", "title", "entry", "archs", "specialisations", "reference")
-_OPTIONAL = ("source", "refusals", "further")
+_OPTIONAL = ("source", "refusals", "further", "domain")
 
 Specialisation = Mapping[str, str]
 
@@ -38,8 +39,9 @@ class KernelPackage:
     `headers` are the project's own headers that the source includes, transitively, by the name in
     the include line, sorted. `specialisations` are all legal bindings of the launch template's
     parameters in declared order; empty for a bare file. `further` are numbers of a parameter that
-    are legal besides, where a session asks for one. `hashes` are SHA-256 in hex: `source`,
-    `headers` (all of them), `reference`, `manifest`, and `package` (all of these).
+    are legal besides, where a session asks for one. `sizes` are those that it is for. `hashes` are
+    SHA-256 in hex: `source`, `headers` (all of them), `reference`, `manifest`, and `package` (all
+    of these).
     """
 
     name: str
@@ -54,6 +56,7 @@ class KernelPackage:
     further: Mapping[str, range]
     reference: Path | None
     refusals: Mapping[str, str]
+    sizes: LegalSizes
     hashes: Mapping[str, str] = field(repr=False)
 
     @property
@@ -167,7 +170,7 @@ def _load_bare(path: Path, include: Path) -> KernelPackage:
     parts = {"source": source, "headers": _headers_digest(headers)}
     return KernelPackage(
         path.stem, path.name, path.parent, str(path), "launch", source, headers,
-        tuple(known_archs()), (), {}, None, {}, hashes_of(parts),
+        tuple(known_archs()), (), {}, None, {}, USUAL, hashes_of(parts),
     )  # fmt: skip
 
 
@@ -189,7 +192,7 @@ def _load_folder(folder: Path, include: Path) -> KernelPackage:
     return KernelPackage(
         reader.text("name"), reader.text("title"), folder, str(source_path), reader.text("entry"),
         source, headers, reader.archs(), reader.specialisations(), reader.further(), reference,
-        reader.refusals(), hashes_of(parts),
+        reader.refusals(), reader.sizes(), hashes_of(parts),
     )  # fmt: skip
 
 
@@ -295,6 +298,17 @@ class _Manifest:
         self.fail(
             key, f"{value!r} is no value", f"write numbers, true, false or {', '.join(DTYPES)}"
         )
+
+    def sizes(self) -> LegalSizes:
+        """The sizes of which its proofs speak: the usual ones where it says none."""
+        table = self.table.get("domain", USUAL.most)
+        example = f"write `[domain]` with lines such as `Nk = 131072` for {', '.join(KEYS)}"
+        if not isinstance(table, dict) or table.keys() != set(KEYS):
+            self.fail("domain", "not the largest number of each size", example)
+        for name, most in table.items():
+            if type(most) is not int or not 0 < most <= USUAL.most[STRIDES]:
+                self.fail(f"domain.{name}", "not a whole number above 0", example)
+        return LegalSizes({name: table[name] for name in KEYS})
 
     def refusals(self) -> Mapping[str, str]:
         table = self.table.get("refusals", {})

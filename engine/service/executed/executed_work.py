@@ -23,7 +23,7 @@ from engine.foreign.launcher import Launcher, declaration, read_launcher
 from engine.foreign.overlay import below, overlaid
 from engine.foreign.package import MANIFEST, manifest_text
 from engine.foreign.probe.find import find
-from engine.foreign.probe.found import found_text
+from engine.foreign.probe.found import found_text, source_lines
 from engine.foreign.probe.places import Found as Places
 from engine.foreign.reference import Reference, read_reference
 from engine.gates.outcome import Found
@@ -71,6 +71,8 @@ from engine.types import (
     sha256_of,
 )
 
+# What a meaning is called in a gutter of one column, where it is not its first letter.
+SIGNS = {"scaled S": "S", "mask": "k", "scale": "c"}
 FOUND, PLACES, PATCH = "found.txt", "found.json", "target.patch"
 FILES = "files.json"  # the texts that the places are in, for when they are others on the disk
 
@@ -137,8 +139,13 @@ class ExecutedWork(Work):
         if PLACES not in self.state.stage(Stage.LIFTED).artifacts:
             return {}
         found, source = self.places, self.package.asked.source.resolve()
-        said = {m.line: m.what for m in found.meanings if m.file == source and len(m.what) < 3}
+        said = {m.line: SIGNS.get(m.what, m.what[:1]) for m in found.meanings if m.file == source}
         return said | {p.line: "S" for h in found.hooks[:1] for p in h.places if p.file == source}
+
+    def found_lines(self) -> dict[int, int]:
+        if PLACES not in self.state.stage(Stage.LIFTED).artifacts:
+            return {}
+        return source_lines(self.places, self.package.asked.source.resolve())
 
     def files(self) -> dict[Path, bytes]:
         """The source, and the headers that were observed."""

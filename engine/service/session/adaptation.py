@@ -251,10 +251,9 @@ class Adaptation(Work):
     def judge_lowered(self, lowering: Lowering | None = None) -> Verdict:
         return self.give(self.weigh_lowered(lowering))
 
-    def skip_gpu(self, reason: str | None = None) -> Verdict:
+    def skip_gpu(self) -> Verdict:
         """Say that G4 was not run, and why."""
-        verdict = self.not_run(Gate.G4, time.monotonic(), reason or self.no_gpu)
-        return self.give(verdict)
+        return self.give(self.not_run(Gate.G4, time.monotonic(), self.no_gpu))
 
     def give(self, verdict: Verdict) -> Verdict:
         """Record a verdict, also one that was reached elsewhere (a GPU result, an override)."""

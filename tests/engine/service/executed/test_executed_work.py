@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import pytest
 
 from cubridge_tui.cli import main
 from cubridge_tui.model.builder import Builder
+from cubridge_tui.model.gates import gates_lines
+from cubridge_tui.model.inspect import inspect
 from cubridge_tui.model.snapshot import View
 from engine.errors import CuBridgeError, TransferError
 from engine.resources import spec_path
@@ -163,6 +166,30 @@ def test_a_source_without_the_edits_is_no_pass(
     work.decide(Decision("h1", DecisionKind.REJECTED, "me"))
     verdict = work.judge_target()
     assert verdict.kind is VerdictKind.FAIL and words in verdict.reason
+
+
+def test_the_place_of_the_scores_leads_to_its_card_in_every_pane(
+    bench: Bench, kernel: Path
+) -> None:
+    work = opened(bench, kernel, "causal")
+    work.lift()
+    work.accept_all(work.propose_by_rules())
+    work.judge_target()
+    work.lower()
+    snap = Builder(work).snapshot()
+    source, lifted, lowered = (
+        [r for r in snap.panes[View.OPS][stage].rows if r.key == ("found", (28,))]
+        for stage in (Stage.SOURCE, Stage.LIFTED, Stage.LOWERED)
+    )
+    assert [r.number for r in source] == [28] and source[0].sign == "S"
+    assert lifted[0].text.startswith("scores, place 1") and "evidence: by hand" in lifted[-1].text
+    assert [r.text.strip() for r in lowered] == ["dot *= scale;"]
+    card = "\n".join(inspect(snap, Stage.SOURCE, source[0]))
+    assert "i = row" in card and "evidence: by hand" in card
+    assert "B 1, Hq 2, N 64, D 16: attention<<<(" in card
+    counts = re.search(r"executed: ([\d,]+) of the source, ([\d,]+) patched \(\+", card)
+    assert counts and counts[1] != counts[2]
+    assert "thread instructions executed" in "\n".join(gates_lines(snap))
 
 
 def test_the_scores_stand_before_an_edited_hunk_too(bench: Bench, kernel: Path) -> None:
