@@ -12,7 +12,7 @@ from engine.errors import InputError, TransferError
 from engine.files import SOURCE_LIMIT, read_file
 from engine.foreign.check import Asked
 from engine.foreign.launcher import read_launcher
-from engine.foreign.overlay import reached
+from engine.foreign.includes import reached
 from engine.foreign.package import MANIFEST, read_package
 from engine.lift.files.kernel_package import KernelPackage, hashes_of
 from engine.spec.python.declarations import declared
