@@ -15,6 +15,7 @@ from engine.cuir.nodes import (
     Name,
     Num,
     children,
+    names_in,
     walk_expr,
 )  # fmt: skip
 from engine.cuir.printer import print_expr
@@ -76,7 +77,7 @@ def _fitted(forms: Sequence[Expr], values: Sequence[float], sizes: Sequence[Size
 
 def _of_sizes(expr: Expr, at: Sizes) -> float | None:
     """The number that an expression over sizes alone is; None for any other."""
-    names = {e.id for e in walk_expr(expr) if isinstance(e, Name)}
+    names = names_in(expr)
     if not names <= set(at) or any(isinstance(e, Index | Lambda) for e in walk_expr(expr)):
         return None
     value = evaluate(expr, dict(at))
