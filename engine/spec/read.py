@@ -348,7 +348,7 @@ def _inputs(program: Program, read: Read) -> tuple[Input, ...]:
     out = []
     for t in program.tensors:
         role = roles.get(Name(t.name), "extra")
-        own = other is None or Name(t.name) not in (other.q.base, other.k.base)
+        own = role == "extra" or Name(t.name) in (reading.q.base, reading.k.base, reading.v.base)
         dims = [renamed.get(d, d) for d in t.dims]
         if t.name in parts:  # which may be as wide as v by chance
             dims = [n if d == "Dv" else d for n, d in zip(t.dims, dims, strict=True)]

@@ -130,6 +130,11 @@ def _read_both(
             "q or k of two attentions that are combined is changed before the product",
             "normalise and rotate them before the function: pass all four as they are multiplied",
         )
+    if one.q.base == other.q.base or other.k.base not in (one.k.base, *_apart(one, other)):
+        raise Unprepared(
+            "two attentions are combined that read q or k from one input",
+            "pass each as an input of its own: views such as q[:, 0::2] and q[:, 1::2] will do",
+        )
     keys = frozenset(e.id for v in (one.v, other.v) for e in v.index if isinstance(e, Name))
     known = dict.fromkeys(keys - {*outputs}, Name("j"))
     apart = ["values"] * (rename(one.v, known) != rename(other.v, known))
@@ -141,6 +146,11 @@ def _read_both(
         )
     value = tidied(rename(both.value, place))
     return replace(one, other=OtherReading(other.q, other.k, value))
+
+
+def _apart(one: Reading, other: Reading) -> tuple[Expr, ...]:
+    """The other one's k, where it is none of the inputs of the first."""
+    return () if other.k.base in (one.q.base, one.v.base, other.q.base) else (other.k.base,)
 
 
 _ALIKE = {
