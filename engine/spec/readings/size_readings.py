@@ -301,7 +301,8 @@ def role_names(program: Program, reading: Reading) -> list[tuple[str, str]]:
         here = {role for name, role in out if name in dims}
         for n, e in enumerate(load.index):
             if isinstance(e, Num) and dims[n] == "1":
-                missing = [r for r in ("B", heads) if r not in here]
+                wanted = ("B", "Hq", "Nq") if load is reading.q else ("B", heads)
+                missing = [r for r in wanted if r not in here]
                 out += [("1", role) for role in missing[:1]]
                 here |= set(missing[:1])
     return list(dict.fromkeys(out))
