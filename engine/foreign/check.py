@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from engine.build.machine_code.ptxas import function_name
 from engine.build.tools.toolchain import find_toolchain
 from engine.child.client import Child
 from engine.errors import InputError
@@ -16,12 +17,20 @@ from engine.files import read_text
 from engine.foreign.cases import Case, complete, draw, usual_cases
 from engine.foreign.compile import Flags, compile_kernel
 from engine.foreign.launcher import read_launcher
-from engine.foreign.record import Executed, execute
+from engine.foreign.reach import (
+    Launches,
+    files_reached,
+    kernel_words,
+    reached_functions,
+    read_source,
+)
+from engine.foreign.record import Executed, execute, launched
 from engine.foreign.reference import Difference, compare, read_reference, want
 from engine.ptx.findings import Finding
-from engine.ptx.syntax import Instruction, Location
+from engine.ptx.syntax import Instruction, Location, Module
 
 VALUES = ("random", "peaked")  # what a case that a person names is run with
+ELEMENTS = ("bf16", "f16", "f32")  # of tensors whose type the caller chooses
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +41,7 @@ class Checked:
         differences: what differs from the reference; None where nothing was compared.
         errors: the largest error of each output that was compared.
         skipped: why the reference gave nothing to compare with.
+        not_launched: kernels that the launcher reaches and that no case launches, with their lines.
     """
 
     case: Case
@@ -39,6 +49,7 @@ class Checked:
     differences: tuple[Difference, ...] | None = None
     errors: Mapping[str, float] = field(default_factory=dict)
     skipped: str = ""
+    not_launched: tuple[str, ...] = ()
 
     @property
     def findings(self) -> Iterator[Finding]:
@@ -72,7 +83,8 @@ class Asked:
 def check_kernel(
     asked: Asked, said: Callable[[str], None] = lambda text: None, child: Child | None = None
 ) -> Iterator[Checked]:
-    """Executes a kernel as PTX in each case, and compares what it wrote with its reference.
+    """Executes a kernel as PTX in each case, and compares what it wrote with its reference. Where
+    no case launches a kernel that the launcher reaches, cases that do are added, if some are found.
 
     Args:
         child: the torch child that runs the reference; None: one of its own.
@@ -97,9 +109,13 @@ def check_kernel(
         shapes = {**(reference.shapes if reference else {}), **asked.shapes}
         scalars = reference.scalars if reference else {}
         types = reference.types if reference else {}
-        entry = read_launcher(
-            text, str(asked.source), asked.launcher, shapes, asked.dtype, scalars, types
-        )
+        entries = {
+            name: read_launcher(
+                text, str(asked.source), asked.launcher, shapes, dtype, scalars, types
+            )
+            for name, dtype in (("", asked.dtype), *((d, d) for d in ELEMENTS))
+        }
+        entry = entries[""]
         said(f"compiling {asked.source.name} for {asked.flags.arch}")
         compiled = compile_kernel(asked.source, entry, asked.flags, tools, folder)
         # Peaked values besides: of logits around 0 a cap is a line, within a half's rounding.
@@ -108,25 +124,58 @@ def check_kernel(
         cases = [Case(s, n, kind) for n, (s, kind) in enumerate(named)] or usual_cases(
             entry, asked.head_dim, reference
         )
+        launches = Launches(
+            entry,
+            lambda case: launched(compiled, entries[case.dtype], complete(entry, case.sizes),
+                                  scalars, asked.flags.arch, folder),
+            reference.allows if reference else lambda sizes: True,
+            [d for d in ELEMENTS if entries[d] != entry and any(p.torch for p in entry.tensors)],
+        )  # fmt: skip
+        more, not_launched = _all_launched(asked, compiled.module, launches, cases, said)
+        cases += [replace(c, values=kind) for c in more for kind in kinds]
         for case in cases:
-            sizes = complete(entry, case.sizes)
+            entry, sizes = entries[case.dtype], complete(entry, case.sizes)
             if reference is None or child is None:
                 inputs = draw(entry, sizes)
-                _, launches = execute(compiled, entry, sizes, inputs, {}, asked.flags.arch, folder)
-                yield Checked(case, tuple(launches))
+                _, made = execute(compiled, entry, sizes, inputs, {}, asked.flags.arch, folder)
+                yield Checked(case, tuple(made), not_launched=not_launched)
                 continue
             if not reference.allows(sizes):
                 raise InputError(f"{reference.path.name} is not defined for {case}")
             wanted = want(reference, entry, sizes, case.values, case.seed, child, folder)
             if isinstance(wanted, str):
-                yield Checked(case, (), skipped=wanted)
+                yield Checked(case, (), skipped=wanted, not_launched=not_launched)
                 continue
-            outputs, launches = execute(
+            outputs, made = execute(
                 compiled, entry, {**sizes, **wanted.sizes}, wanted.inputs, scalars,
                 asked.flags.arch, folder,
             )  # fmt: skip
             differences, errors = compare(wanted, entry, outputs)
-            yield Checked(case, tuple(launches), tuple(differences), errors)
+            yield Checked(case, tuple(made), tuple(differences), errors, "", not_launched)
+
+
+def _all_launched(
+    asked: Asked, module: Module, launches: Launches, cases: Sequence[Case],
+    said: Callable[[str], None],
+) -> tuple[list[Case], tuple[str, ...]]:  # fmt: skip
+    """Cases for kernels that the launcher reaches and none of these launches; and the kernels, in
+    words, that no size was found for."""
+    left = launches.never(module.kernels, cases)
+    if not left:
+        return [], ()
+    texts = [read_source(f) for f in files_reached(asked.source, asked.flags.includes)]
+    reached = reached_functions(texts, asked.launcher)
+    names = [function_name(n) for n in module.kernels]
+    words = {
+        name: kernel_words(kernel, names.count(function_name(name)) > 1)
+        for name, kernel in module.kernels.items()
+        if name in left and function_name(name) in reached
+    }
+    if not words:
+        return [], ()
+    said(f"looking for sizes that launch {', '.join(words.values())}")
+    more = launches.showing(set(words), cases, texts)
+    return more, tuple(words[n] for n in words if n in launches.never(words, more))
 
 
 def place(instruction: Instruction, source: Path) -> Location | Instruction:

@@ -165,6 +165,28 @@ def name_of(function: Node) -> str:
     return name.text.decode() if name is not None and name.text else ""
 
 
+def plain(name: str) -> str:
+    """A function's name without what qualifies it."""
+    return name.rsplit("::", 1)[-1]
+
+
+def names_in(source: bytes) -> Iterator[tuple[str, frozenset[str]]]:
+    """Each function that a file defines, and the names that it spells; those that are spelled
+    outside of all functions under no name."""
+    root = Parser(Language(tree_sitter_cuda.language())).parse(source).root_node
+    yield "", frozenset(_names(root, True))
+    for function in functions_of(root):
+        yield plain(name_of(function)), frozenset(_names(function, False))
+
+
+def _names(node: Node, outside: bool) -> Iterator[str]:
+    if node.type.endswith("identifier"):
+        yield (node.text or b"").decode("utf-8", "replace")
+    for child in node.named_children:
+        if not (outside and child.type == "function_definition"):
+            yield from _names(child, outside)
+
+
 def _parameter(node: Node, path: str, known: _Known) -> Parameter:
     text = (node.text or b"").decode()
     where = Where(path, node.start_point[0] + 1)

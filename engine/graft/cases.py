@@ -31,11 +31,11 @@ from engine.cuir.printer import print_expr
 from engine.errors import InputError
 from engine.foreign.cases import complete
 from engine.foreign.launcher import Launcher
+from engine.foreign.reach import MOST_KEYS
 from engine.scalar_algebra.evaluate import evaluate
 from engine.spec.python.signature import Signature
 from engine.spec.recipes.recipe import Recipe
 
-MOST_KEYS = 4096  # of a case, so that executing it stays a matter of minutes
 _FAR = 1 << 20  # keys beyond which no side is looked for
 _WHOLE = 1024  # rows or keys up to which all are looked at; of more some, and those near numbers
 _OTHERS = {"Hq": ("h", 64), "B": ("b", 16)}  # what is doubled for whom, and to how many at most

@@ -36,12 +36,17 @@ KEY = "kernel"
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What executing a kernel in its cases gave."""
+    """What executing a kernel in its cases gave.
+
+    Args:
+        not_launched: kernels that the launcher reaches and no case launched, with their lines.
+    """
 
     found: Found
     launches: Mapping[str, Launch]  # by the kernel's plain name
     work: int  # executed thread instructions, of all cases together
     seconds: float
+    not_launched: tuple[str, ...] = ()
 
 
 def judge_run(asked: Asked, child: Child, said: Said) -> Ran:
@@ -55,12 +60,15 @@ def judge_run(asked: Asked, child: Child, said: Said) -> Ran:
     rows: list[dict[str, Any]] = []
     launches: dict[str, Launch] = {}
     compared = work = 0
+    not_launched: tuple[str, ...] = ()
     assert asked.reference is not None
     for checked in check_kernel(asked, said, child):
         findings = shorter(list(checked.findings), asked.source)
         for f in findings:
             wrong.append(f"{place(f.at, asked.source)}: {f.kind}: {f.words} ({checked.case})")
-        wrong += [f"{d} ({checked.case})" for d in checked.differences or ()]
+        kernels = ", ".join(dict.fromkeys(function_name(x.kernel) for x in checked.launches))
+        wrong += [f"{d} ({checked.case}: {kernels})" for d in checked.differences or ()]
+        not_launched = checked.not_launched
         compared += checked.differences is not None and bool(checked.errors)
         done = sum(launch.thread_instructions for launch in checked.launches)
         work += done
@@ -81,7 +89,8 @@ def judge_run(asked: Asked, child: Child, said: Said) -> Ran:
     reason = f"executed as PTX it equals {name} at the sizes that were run: {sizes}"
     if skipped := _skipped(rows):
         reason += f"; {skipped}"
-    return Ran(Found(True, reason, details), launches, work, time.monotonic() - begin)
+    seconds = time.monotonic() - begin
+    return Ran(Found(True, reason, details), launches, work, seconds, not_launched)
 
 
 def _row(checked: Checked, findings: int, work: int) -> dict[str, Any]:

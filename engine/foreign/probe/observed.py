@@ -12,8 +12,9 @@ from engine.errors import InputError
 from engine.foreign.check import Asked
 from engine.foreign.compile import Compiled, DoesNotCompile, compile_kernel
 from engine.foreign.launcher import Launcher
-from engine.foreign.overlay import below, overlaid, read_source
+from engine.foreign.overlay import below, overlaid
 from engine.foreign.probe.boundaries import Boundary
+from engine.foreign.reach import read_source
 
 HELPER = Path(__file__).with_name("observe.cuh")
 _ERROR = re.compile(r"^(\S[^\n(]*)\((\d+)\): (?:catastrophic )?error", re.MULTILINE)

@@ -161,10 +161,18 @@ class ExecutedWork(Work):
         ran = self._run(self.package.asked)
         hooks = len(self.places.hooks)
         said = "; its scores were found by probing" if hooks else "; no scores were found"
-        found = ran.found
-        if found.ok:
-            found = replace(found, reason=found.reason + said)
-        return self.found(Gate.G1, begin, found)
+        if ran.found.ok:
+            ran = replace(ran, found=replace(ran.found, reason=ran.found.reason + said))
+        return self._weighed(Gate.G1, begin, ran)
+
+    def _weighed(self, gate: Gate, begin: float, ran: Ran) -> Verdict:
+        """The verdict of a run; none where a kernel was not run at all."""
+        if ran.found.ok and ran.not_launched:
+            reason = f"no size was found that launches {', '.join(ran.not_launched)}: nothing says"
+            reason = f"{reason} what it computes (import the kernel with --sizes that do)"
+            details = {**ran.found.details, "not_launched": list(ran.not_launched)}
+            return self.not_run(gate, begin, reason, details)
+        return self.found(gate, begin, ran.found)
 
     def _run(self, asked: Asked) -> Ran:
         return judge_run(asked, self.bench.child, self.bench.progress)
@@ -301,7 +309,7 @@ class ExecutedWork(Work):
         if self.recipe_is_old:
             recipe = self.read_recipe(self.spec, self.options.spec)
         ran = self.run_patched(self.standing(), recipe)
-        return self.found(Gate.G2, min(begin, time.monotonic() - ran.seconds), ran.found)
+        return self._weighed(Gate.G2, min(begin, time.monotonic() - ran.seconds), ran)
 
     # --- the patched source ------------------------------------------------------------------
 

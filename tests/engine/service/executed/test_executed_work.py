@@ -182,6 +182,35 @@ def test_a_source_without_the_edits_is_no_pass(
     assert verdict.kind is VerdictKind.FAIL and words in verdict.reason
 
 
+SECOND = """
+  attention_{0}<<<grid, 32, 2 * kTile * D * sizeof(float), stream>>>(q, k, v, o, Hq, N, D, scale);
+"""
+
+
+@pytest.mark.parametrize(
+    ("when", "verdict", "words"),
+    [
+        ("N == 96", VerdictKind.FAIL, "N 96, D 16: attention_2)"),  # another length: it is run
+        ("false", VerdictKind.NOT_RUN, "no size was found that launches attention_2 at plain.cu:"),
+    ],
+)
+def test_a_second_kernel_that_no_case_launches_is_no_pass(
+    bench: Bench, kernel: Path, when: str, verdict: VerdictKind, words: str
+) -> None:
+    text = (kernel / "plain.cu").read_text()
+    begin, end = text.index("__global__"), text.index("void launch(")
+    second = text[begin:end].replace("attention(", "attention_2(")
+    choice = f"  if ({when}) {{{SECOND.format(2)}    return;\n  }}\n  attention<<<"
+    text = text[:end] + second + text[end:].replace("  attention<<<", choice)
+    (kernel / "plain.cu").write_text(text)
+    work = opened(bench, kernel, "causal")
+    assert work.lift().kind is (VerdictKind.PASS if when != "false" else VerdictKind.NOT_RUN)
+    work.accept_all(work.propose_by_rules())  # attention alone is edited
+    found = work.judge_target()
+    assert found.kind is verdict and words in found.reason
+    assert work.state.level is Level.NONE
+
+
 def test_the_scores_stand_before_an_edited_hunk_too(bench: Bench, kernel: Path) -> None:
     work = opened(bench, kernel, "causal")
     work.lift()
