@@ -87,6 +87,8 @@ class Loop:
         compare: the comparison as it is spelled with the counter on the left: `<`, `>=`, `!=`.
         keys: keys of an iteration; `key`: the first of them, an expression in the counter.
         step: what the counter changes by.
+        row: the first row of a block, an expression in what is in scope in the loop; "" where that
+            was not found, or blocks have different numbers of rows. `rows`: how many it has.
     """
 
     file: Path
@@ -98,6 +100,8 @@ class Loop:
     keys: int
     key: str
     step: int
+    row: str = ""
+    rows: int = 0
 
 
 @dataclass(frozen=True, slots=True)
