@@ -22,7 +22,7 @@ from engine.ptx.syntax import Kernel
 _INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include[ \t]*["<]([^">\n]+)[">]', re.MULTILINE)
 MOST_KEYS = 4096  # of a case, so that executing it stays a matter of minutes
 MOST_PRODUCTS = 1 << 31  # B Hq Nq Nk D of a case, likewise
-_TRIED = 1500  # calls of a launcher
+_TRIED = 400  # calls of a launcher
 _LENGTHS = ("N", "Nq", "Nk")
 _USUAL: Mapping[str, Sequence[int]] = {
     "B": (1, 2, 3, 4, 8, 16), "Hq": (1, 2, 4, 8, 16, 32), "Hkv": (1, 2, 4, 8),

@@ -204,6 +204,16 @@ def _of_places(keep: Expr, at: Mapping[str, Any]) -> Any:
     return True if value is None else value
 
 
+def empty_rows(recipe: Recipe, sizes: Sizes) -> bool:
+    """Whether a row of a case may keep no key: some row keeps none, as far as no data says it, or
+    data says it."""
+    if any(isinstance(e, Index) for e in walk_expr(recipe.keep)):
+        return True
+    kept = np.asarray(_of_places(recipe.keep, _grid(sizes, _numbers(recipe))))
+    shape = np.broadcast_shapes(kept.shape, (1, 1, 1, 1))
+    return not bool(np.broadcast_to(kept, shape).any(-1).all())
+
+
 def _value(expr: Expr, at: Mapping[str, Any]) -> Any:
     """The value over a grid; None where it depends on data."""
     args: tuple[Expr, ...]

@@ -69,13 +69,14 @@ def judge_run(asked: Asked, child: Child, said: Said) -> Ran:
         kernels = ", ".join(dict.fromkeys(function_name(x.kernel) for x in checked.launches))
         wrong += [f"{d} ({checked.case}: {kernels})" for d in checked.differences or ()]
         not_launched = checked.not_launched
+        bad = len(findings) + len(checked.differences or ())
         compared += checked.differences is not None and bool(checked.errors)
         done = sum(launch.thread_instructions for launch in checked.launches)
         work += done
         for launch in checked.launches:
             threads = launch.block[0] * launch.block[1] * launch.block[2]
             launches[function_name(launch.kernel)] = Launch(launch.shared, threads)
-        rows.append(_row(checked, len(findings), done))
+        rows.append(_row(checked, len(findings), done) | ({"wrong": bad} if bad else {}))
         said(f"{checked.case}: {_words(checked, len(findings))}")
     details: dict[str, Any] = {"how": "run at these sizes", "cases": rows, "instructions": work}
     name = asked.reference.name

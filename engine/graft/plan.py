@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from engine.cuir.nodes import Name, walk_expr
@@ -19,9 +20,13 @@ MINUS = ("-INFINITY", "-1e38f")
 
 
 def plan(
-    recipe: Recipe, hook: Hook, files: Files, source: Path, launcher: Launcher, minus: str
-) -> list[Edit]:
+    recipe: Recipe, hook: Hook, files: Files, source: Path, launcher: Launcher, minus: str,
+    head_size: int,
+) -> list[Edit]:  # fmt: skip
     """The edits that carry a recipe; none where it asks for no other score and drops no pair.
+
+    Args:
+        head_size: D of a kernel whose launcher is not told it.
 
     Raises:
         TransferError: a part of the recipe is no edit of a score, or has no writing there.
@@ -34,7 +39,9 @@ def plan(
     refuse_numbers(recipe)
     equal = not {"Nq", "Nk"} <= launcher.sizes
     edits: list[Edit] = []
-    for place in hook.places:
+    fixed = {} if "D" in launcher.sizes else {"D": str(head_size)}
+    for found in hook.places:
+        place = replace(found, sizes={**fixed, **found.sizes})
         text = files[place.file].decode("utf-8", "surrogateescape")
         first = write(recipe, place, text, {}, minus, equal)
         if not first.text:

@@ -7,9 +7,10 @@ import json
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import NoReturn
 
@@ -17,6 +18,7 @@ from engine.build.tools.toolchain import Toolchain, find_toolchain
 from engine.cuir.nodes import Module
 from engine.errors import InputError, MissingTool, StoreError
 from engine.files import SOURCE_LIMIT, read_file, read_spec
+from engine.foreign.cases import complete
 from engine.foreign.check import Asked
 from engine.foreign.launcher import Launcher, read_launcher
 from engine.foreign.overlay import below, overlaid
@@ -26,16 +28,18 @@ from engine.foreign.probe.found import found_text
 from engine.foreign.probe.places import Found as Places
 from engine.foreign.reference import Reference, read_reference
 from engine.gates.outcome import Found
-from engine.graft.cases import cases_for
+from engine.graft.cases import cases_for, empty_rows
 from engine.graft.compare import Patched as Again
 from engine.graft.compare import same_scores
 from engine.graft.edits import Edit, apply, changed_lines, edited, grouped, hunks_of, patch_text
 from engine.graft.element import same_effect
+from engine.graft.guards import guards
 from engine.graft.judge import Ran, judge_build, judge_bytes, judge_cases, judge_run
 from engine.graft.kept import found_json, read_found
 from engine.graft.kernel import ExecutedKernel, same_layout
 from engine.graft.originals import originals_read
 from engine.graft.plan import MINUS, hook_of, plan
+from engine.graft.tiles import fewer_tiles
 from engine.lift.cpp.provenance import Lifted
 from engine.package.export import SCHEMA, with_verdicts
 from engine.service.session.adaptation import Adaptation, Proposed, pretty_json
@@ -59,6 +63,7 @@ from engine.types import (
     sha256_of,
 )
 
+MOST_GUARDS = 4  # that are tried
 FOUND, PLACES, PATCH = "found.txt", "found.json", "target.patch"
 
 
@@ -197,22 +202,51 @@ class ExecutedWork(Work):
         same_layout(self.package, Signature.of(recipe))
         hook = hook_of(self.places)
         source = self.package.asked.source.resolve()
-        return plan(recipe, hook, self.files(), source, self.launcher(recipe), minus)
+        launcher, head = self.launcher(recipe), self.package.asked.sizes[0].get("D")
+        return plan(recipe, hook, self.files(), source, launcher, minus,
+                    head or self.package.asked.head_dim)  # fmt: skip
 
     def by_rules(self, recipe: Recipe) -> list[Edit]:
-        """The edits, with what a dropped pair becomes decided by executing them: -inf where that
-        is right, else a number. Where neither is, -inf stays, for the gate to say what is wrong."""
-        first: list[Edit] | None = None
-        for minus in MINUS:
-            edits = self.planned(recipe, minus)
-            if first is None:
-                first = edits
-            elif edits == first:  # nothing is dropped
-                break
+        """The edits, with what executing them decides: what a dropped pair becomes, -inf where that
+        is right, else a number; a guard of rows that keep no key, where they need one; and which
+        tiles are skipped. Where nothing is right -inf stays, for the gate to say what is wrong."""
+        plans = [self.planned(recipe, minus) for minus in MINUS]
+        if plans[0] == plans[1]:  # nothing is dropped
+            return plans[0]
+        for minus, edits in zip(MINUS, plans, strict=True):
             self.bench.progress(f"trying {minus} for dropped pairs")
-            if self.run_patched(edits, recipe).found.ok:
-                return edits
-        return first or []
+            ran = self.run_patched(edits, recipe)
+            if ran.found.ok:
+                return self._fewer_tiles(edits, ran, recipe)
+        # Against -inf a kernel that subtracts the maximum of nothing has no guard at its end.
+        for edits in plans[::-1]:
+            wrong = self._wrong_cases(edits, recipe)
+            may = any(empty_rows(recipe, complete(self.launcher(recipe), s)) for s in wrong)
+            for guard in islice(guards(self.places, self.files()), MOST_GUARDS if may else 0):
+                guarded = [*edits, guard]
+                self.bench.progress("trying a guard of rows that keep no key")
+                if self.run_patched(guarded, recipe, wrong).found.ok:
+                    ran = self.run_patched(guarded, recipe)
+                    if ran.found.ok:
+                        return self._fewer_tiles(guarded, ran, recipe)
+        return plans[0]
+
+    def _wrong_cases(self, edits: list[Edit], recipe: Recipe) -> list[dict[str, int]]:
+        """The cases in which the patched source is wrong."""
+        rows = self.run_patched(edits, recipe).found.details.get("cases", ())
+        return list({str(r["sizes"]): r["sizes"] for r in rows if r.get("wrong")}.values())
+
+    def _fewer_tiles(self, edits: list[Edit], ran: Ran, recipe: Recipe) -> list[Edit]:
+        """The edits with those of the loop's bounds that are right and save work, if any are."""
+        equal = not {"Nq", "Nk"} <= self.launcher(recipe).sizes
+        for bounds in fewer_tiles(recipe, self.places, self.files(), equal):
+            self.bench.progress("trying fewer tiles")
+            less = self.run_patched([*edits, *bounds], recipe)
+            if less.found.ok and less.work < ran.work:
+                said = f"executed in the same cases: {ran.work:,} thread instructions before and"
+                said = f"{said} {less.work:,} after"
+                return [*edits, *(replace(e, reason=f"{e.reason}; {said}") for e in bounds)]
+        return edits
 
     def rules_text(self, recipe: Recipe) -> str:
         return edits_text(self.by_rules(recipe))
@@ -259,10 +293,17 @@ class ExecutedWork(Work):
         with tempfile.TemporaryDirectory(prefix="cubridge-patch-") as folder:
             yield Path(folder), apply(self.files(), edits)
 
-    def run_patched(self, edits: Sequence[Edit], recipe: Recipe) -> Ran:
-        """The patched source executed against the spec; once for the same edits and spec."""
-        key = json.dumps([[e.to_json() for e in edits], sha256_of(read_spec(self.spec)),
-                          dict(self.options.spec)], sort_keys=True)  # fmt: skip
+    def run_patched(
+        self, edits: Sequence[Edit], recipe: Recipe, cases: Sequence[Mapping[str, int]] = ()
+    ) -> Ran:
+        """The patched source executed against the spec; once for the same edits and spec.
+
+        Args:
+            cases: those to run; none: all that the spec asks for.
+        """
+        spans = sorted((str(e.file), e.start, e.end, e.text) for e in edits)
+        key = json.dumps([spans, sha256_of(read_spec(self.spec)), dict(self.options.spec),
+                          list(map(dict, cases))], sort_keys=True)  # fmt: skip
         self._ran = self._ran or {}
         if key in self._ran:
             return self._ran[key]
@@ -270,7 +311,7 @@ class ExecutedWork(Work):
         with self.patched(edits) as (folder, changed):
             over = replace(
                 overlaid(asked, changed, folder), reference=self.spec, options=self.options.spec,
-                sizes=cases_for(recipe, self.launcher(recipe), asked.sizes),
+                sizes=cases or cases_for(recipe, self.launcher(recipe), asked.sizes),
             )  # fmt: skip
             try:
                 ran = judge_cases(self._run(over), recipe, self.launcher(recipe), asked.sizes)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from engine.cuir.parser import parse_expr as expr
 from engine.errors import TransferError
-from engine.graft.plan import refuse_numbers
+from engine.foreign.launcher import read_launcher
+from engine.foreign.probe.places import Hook, Place
+from engine.graft.plan import plan, refuse_numbers
 from engine.spec.recipes.recipe import Input, Recipe
 
 CAP = Input("cap", "extra", "f32", ())
@@ -32,3 +36,22 @@ def test_a_number_of_the_caller_is_refused(made: Recipe, words: str) -> None:
 
 def test_inputs_with_dimensions_are_none() -> None:
     refuse_numbers(recipe("x + slopes[h] * (j - i)", "j <= i + Nk - Nq and b < B", SLOPES))
+
+
+FIXED = b"""\
+void kernel(float s, int i, int j) {
+  s *= 2;
+}
+void launch(float* q) { kernel(*q, 1, 2); }
+"""
+
+
+def test_a_head_size_that_the_launcher_is_not_told_is_a_number() -> None:
+    file = Path("/k/a.cu")
+    after = FIXED.index(b"s *= 2;") + 7
+    place = Place(file, after, 2, "kernel", "s", 1, "s", {"i": "i", "j": "j"}, {}, "1.0f", "  ",
+                  ("i", "j"))  # fmt: skip
+    entry = read_launcher(FIXED.decode(), "a.cu", "launch", {}, "f32")
+    (edit,) = plan(recipe("x * rsqrt(D)", "j < i + D"), Hook((place,), 1, 1, 1, "seen"),
+                   {file: FIXED}, file, entry, "-INFINITY", 48)  # fmt: skip
+    assert edit.text == "\n  if (j >= i + 48) s = -INFINITY;"
