@@ -211,6 +211,28 @@ def test_a_second_kernel_that_no_case_launches_is_no_pass(
     assert work.state.level is Level.NONE
 
 
+def test_hunks_are_decided_on_again_after_undo(bench: Bench, kernel: Path) -> None:
+    work = opened(bench, kernel, "causal")
+    work.make_lifted()
+    proposal = work.propose_by_rules()
+
+    def shown() -> list[tuple[str, str]]:
+        snap = Builder(work).snapshot()
+        assert not snap.blocked("rules/h1")
+        rows = snap.panes[View.OPS][Stage.TARGET].rows
+        return [(row.kind.value, row.text.strip()) for row in rows if row.hunk == "rules/h1"]
+
+    open_ = shown()
+    assert ("del", "dot *= scale;") in open_ and ("add", "if (key > row) dot = -INFINITY;") in open_
+    work.accept_all(proposal)
+    assert "-INFINITY" in work.session.artifact(Stage.TARGET, "target.patch").text
+    assert work.undo()
+    assert shown() == open_
+    assert not work.session.artifact(Stage.TARGET, "target.patch").text
+    work.decide(Decision("rules/h1", DecisionKind.REJECTED, "me"))
+    assert ("out_add", "if (key > row) dot = -INFINITY;") in shown()
+
+
 def test_the_scores_stand_before_an_edited_hunk_too(bench: Bench, kernel: Path) -> None:
     work = opened(bench, kernel, "causal")
     work.lift()
