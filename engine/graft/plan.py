@@ -33,10 +33,7 @@ def plan(
     """
     router = Router(files, source, launcher.name)
     items = {i.name: i for i in recipe.extra()}
-    if recipe.lse == "2":
-        raise TransferError("a log-sum-exp in base 2 is not carried into a foreign kernel")
-    masked_or_scored(recipe)  # what is no edit of scores at all is said first
-    refuse_numbers(recipe)
+    refuse(recipe)
     equal = not {"Nq", "Nk"} <= launcher.sizes
     edits: list[Edit] = []
     fixed = {} if "D" in launcher.sizes else {"D": str(head_size)}
@@ -53,6 +50,14 @@ def plan(
                  _reason(recipe, hook, minus), ", ".join(made.clauses))
         )  # fmt: skip
     return [*edits, *router.edits]
+
+
+def refuse(recipe: Recipe) -> None:
+    """Raises TransferError where a recipe is no edit of scores, whatever the kernel is."""
+    if recipe.lse == "2":
+        raise TransferError("a log-sum-exp in base 2 is not carried into a foreign kernel")
+    masked_or_scored(recipe)  # what is no edit of scores at all is said first
+    refuse_numbers(recipe)
 
 
 def refuse_numbers(recipe: Recipe) -> None:

@@ -2,8 +2,7 @@
 
 Which keys a block of rows may keep is told by the interval analysis of the keep predicate; the
 loop, its keys and the block's rows by probing. Executing the patched source says whether the bounds
-may change there: a kernel that loads its first tile before the loop may end it sooner and not begin
-it later.
+may change there: what loads the first tile before the loop must load another one then.
 """
 
 from __future__ import annotations
@@ -64,9 +63,12 @@ def fewer_tiles(
     if high != last:
         end = head.end(_words(writer, tidy(Binary("+", high, Num(1))), _SUM))
     both = [e for e in (first, end) if e is not None]
+    before = [] if first is None else list(head.before(first.text))
+    if before:  # what loads the first tile before the loop
+        yield [*before, *both]
     if both:
         yield both
-    if len(both) > 1:  # a first tile that is loaded before the loop bars the first of the two
+    if len(both) > 1:
         yield both[1:]
         yield both[:1]
 
@@ -94,6 +96,11 @@ def _words(writer: Writer, expr: Expr, need: int) -> str:
         return writer.text(expr, need)
     except TransferError:
         return ""
+
+
+def _arguments(call: Node) -> list[Node]:
+    listed = call.child_by_field_name("arguments")
+    return listed.named_children if listed is not None else []
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +151,26 @@ class _Head:
             if self.loop.keys != self.loop.step:
                 return None
         return self.edit(start, end, f"max({old}, {new})")
+
+    def before(self, first: str) -> Iterator[Edit]:
+        """Calls before the loop of what the loop calls with its counter: those that have the loop's
+        old first value as that argument get the new one."""
+        assert self.loop.first is not None
+        old = self.data[slice(*self.loop.first)].decode()
+        counted = {
+            (text(call.child_by_field_name("function")), number)
+            for call in descend(self.node) if call.type == "call_expression"
+            for number, given in enumerate(_arguments(call))
+            if re.search(rf"\b{self.loop.counter}\b", text(given))
+        }  # fmt: skip
+        for call in descend(self.function):
+            if call.type != "call_expression" or call.end_byte > self.node.start_byte:
+                continue
+            called = text(call.child_by_field_name("function"))
+            for number, given in enumerate(_arguments(call)):
+                same = (called, number) in counted and text(given) == old
+                if same and self.in_scope(first, call):
+                    yield self.edit(given.start_byte, given.end_byte, first)
 
     def end(self, key: str) -> Edit | None:
         """The loop ends before a key: in the definition of its bound, where that is a variable that

@@ -38,7 +38,7 @@ from engine.graft.judge import Ran, judge_build, judge_bytes, judge_cases, judge
 from engine.graft.kept import found_json, read_found
 from engine.graft.kernel import ExecutedKernel, same_layout
 from engine.graft.originals import originals_read
-from engine.graft.plan import MINUS, hook_of, plan
+from engine.graft.plan import MINUS, hook_of, plan, refuse
 from engine.graft.tiles import fewer_tiles
 from engine.lift.cpp.provenance import Lifted
 from engine.package.export import SCHEMA, with_verdicts
@@ -112,6 +112,11 @@ class ExecutedWork(Work):
         return ()
 
     # --- the kernel --------------------------------------------------------------------------
+
+    def refuse_early(self) -> None:
+        recipe = self.read_recipe(self.spec, self.options.spec)
+        same_layout(self.package, Signature.of(recipe))
+        refuse(recipe)
 
     @property
     def places(self) -> Places:
@@ -350,7 +355,22 @@ class ExecutedWork(Work):
         if self.recipe_is_old:
             recipe = self.read_recipe(self.spec, self.options.spec)
         ran = self.run_patched(self.standing(), recipe)
+        ran = replace(ran, found=self._with_work(ran.found))
         return self._weighed(Gate.G2, min(begin, time.monotonic() - ran.seconds), ran)
+
+    def _with_work(self, found: Found) -> Found:
+        """With what was executed of the author's source and of the patched one, in the cases that
+        both were run in."""
+        first = self.state.verdict(Gate.G1)
+        rows = first.details.get("cases", ()) if first is not None else ()
+        was = {r["case"]: int(r["instructions"]) for r in rows}
+        now = {r["case"]: int(r["instructions"]) for r in found.details.get("cases", ())}
+        both = was.keys() & now.keys()
+        if not both:
+            return found
+        work = {"cases": len(both), "before": sum(was[c] for c in both),
+                "after": sum(now[c] for c in both)}  # fmt: skip
+        return replace(found, details={**found.details, "work": work})
 
     # --- the patched source ------------------------------------------------------------------
 

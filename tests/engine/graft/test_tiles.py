@@ -45,10 +45,16 @@ def test_it_begins_later_and_each_end_is_tried_alone() -> None:
         [f"for (int first = 0; {end}; first += kTile) {{"],
         [f"for ({first}; first < length; first += kTile) {{"],
     ]
-    both, *_ = bounds(made.mma(), WINDOW)
-    assert both[1] == (
-        "for (int tile = max(0, (first + keys - rows - 19) / kKeys); tile < tiles; tile++) {"
-    )
+
+
+def test_what_loads_the_first_tile_before_the_loop_loads_the_new_one() -> None:
+    first = "max(0, (first + keys - rows - 19) / kKeys)"
+    with_load, alone, *_ = bounds(made.mma(), WINDOW)
+    assert with_load[1:] == [
+        f"load({first});",
+        f"for (int tile = {first}; tile < tiles; tile++) {{",
+    ]
+    assert alone == [with_load[0], with_load[2]]
 
 
 @pytest.mark.parametrize(

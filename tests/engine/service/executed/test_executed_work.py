@@ -130,9 +130,8 @@ def test_no_edit_is_the_same_bytes_and_what_is_no_edit_of_scores_is_refused(
     hashes = work.state.hashes
     assert hashes["lowered/kernel.cu"] == hashes["source/kernel.cu"]
     for spec, words in (("sigmoid_causal", "no softmax"), ("qk_norm_causal", "q or k before")):
-        recipe = work.read_recipe(spec_path(spec), {})
-        with pytest.raises(TransferError, match=words):
-            work.rules_text(recipe)
+        with pytest.raises(TransferError, match=words):  # before anything is probed
+            opened(bench, kernel, spec).refuse_early()
 
 
 def test_a_number_is_chosen_by_evidence_and_a_wrong_edit_fails(
