@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,8 @@ from engine.child.client import Child
 from engine.errors import InputError
 from engine.files import read_text
 from engine.foreign.cases import Case, complete, draw, usual_cases
-from engine.foreign.compile import Flags, compile_kernel
-from engine.foreign.launcher import read_launcher
+from engine.foreign.compile import Compiled, Flags, compile_kernel
+from engine.foreign.launcher import Launcher, read_launcher
 from engine.foreign.reach import (
     Launches,
     files_reached,
@@ -25,7 +25,7 @@ from engine.foreign.reach import (
     read_source,
 )
 from engine.foreign.record import Executed, execute, launched
-from engine.foreign.reference import Difference, compare, read_reference, want
+from engine.foreign.reference import Difference, Reference, compare, read_reference, want
 from engine.ptx.findings import Finding
 from engine.ptx.syntax import Instruction, Location, Module
 
@@ -95,6 +95,65 @@ def check_kernel(
         SpecError: the reference declares no attention.
         MissingTool: there is no nvcc.
     """
+    with _prepared(asked, said, child) as at:
+        for case in at.cases:
+            entry, sizes = at.entries[case.dtype], complete(at.entries[case.dtype], case.sizes)
+            if at.reference is None or at.child is None:
+                inputs = draw(entry, sizes)
+                _, made = execute(
+                    at.compiled, entry, sizes, inputs, {}, asked.flags.arch, at.folder
+                )
+                yield Checked(case, tuple(made), not_launched=at.not_launched)
+                continue
+            if not at.reference.allows(sizes):
+                raise InputError(f"{at.reference.path.name} is not defined for {case}")
+            wanted = want(at.reference, entry, sizes, case.values, case.seed, at.child, at.folder)
+            if isinstance(wanted, str):
+                yield Checked(case, (), skipped=wanted, not_launched=at.not_launched)
+                continue
+            outputs, made = execute(
+                at.compiled, entry, {**sizes, **wanted.sizes}, wanted.inputs, at.reference.scalars,
+                asked.flags.arch, at.folder,
+            )  # fmt: skip
+            differences, errors = compare(wanted, entry, outputs)
+            yield Checked(case, tuple(made), tuple(differences), errors, "", at.not_launched)
+
+
+def kernels_of_cases(
+    asked: Asked, said: Callable[[str], None], child: Child
+) -> list[tuple[Case, frozenset[str]]]:
+    """The cases that `check_kernel` runs, each once, with the kernels that they launch by name;
+    nothing is executed.
+
+    Raises:
+        InputError, MissingTool: as `check_kernel` does.
+    """
+    with _prepared(asked, said, child) as at:
+        return [(c, at.launches.of(c)) for c in at.cases if c.values == at.cases[0].values]
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """A compiled kernel with the cases that it is run in.
+
+    Args:
+        entries: the launcher, by the element type of a case.
+    """
+
+    reference: Reference | None
+    child: Child | None
+    entries: Mapping[str, Launcher]
+    compiled: Compiled
+    folder: Path
+    launches: Launches
+    cases: Sequence[Case]
+    not_launched: tuple[str, ...]
+
+
+@contextmanager
+def _prepared(
+    asked: Asked, said: Callable[[str], None], child: Child | None
+) -> Iterator[_Prepared]:
     text = read_text(asked.source, "give a CUDA source with a launcher")
     tools = find_toolchain()
     tools.require_arch(asked.flags.arch)
@@ -133,25 +192,7 @@ def check_kernel(
         )  # fmt: skip
         more, not_launched = _all_launched(asked, compiled.module, launches, cases, said)
         cases += [replace(c, values=kind) for c in more for kind in kinds]
-        for case in cases:
-            entry, sizes = entries[case.dtype], complete(entry, case.sizes)
-            if reference is None or child is None:
-                inputs = draw(entry, sizes)
-                _, made = execute(compiled, entry, sizes, inputs, {}, asked.flags.arch, folder)
-                yield Checked(case, tuple(made), not_launched=not_launched)
-                continue
-            if not reference.allows(sizes):
-                raise InputError(f"{reference.path.name} is not defined for {case}")
-            wanted = want(reference, entry, sizes, case.values, case.seed, child, folder)
-            if isinstance(wanted, str):
-                yield Checked(case, (), skipped=wanted, not_launched=not_launched)
-                continue
-            outputs, made = execute(
-                compiled, entry, {**sizes, **wanted.sizes}, wanted.inputs, scalars,
-                asked.flags.arch, folder,
-            )  # fmt: skip
-            differences, errors = compare(wanted, entry, outputs)
-            yield Checked(case, tuple(made), tuple(differences), errors, "", not_launched)
+        yield _Prepared(reference, child, entries, compiled, folder, launches, cases, not_launched)
 
 
 def _all_launched(

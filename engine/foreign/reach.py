@@ -123,8 +123,8 @@ class Launches:
         """
         out: list[Case] = []
         tried: set[tuple[object, ...]] = set()
-        for case in itertools.islice(self._near(cases, texts), _TRIED):
-            if not left:
+        for case in self._near(cases, texts):
+            if not left or len(tried) == _TRIED:
                 break
             key = (case.dtype, *sorted(complete(self.launcher, case.sizes).items()))
             if key in tried:
@@ -152,13 +152,13 @@ class Launches:
         }  # fmt: skip
         base = min(cases, key=lambda c: _products(complete(self.launcher, c.sizes)))
         types = ("", *(d for d in self.dtypes))
-        changes: list[dict[str, int]] = [{}]
-        changes += [{d: n} for d, ns in choices.items() for n in ns]
-        changes += [{a: m, b: n} for a, b in itertools.combinations(choices, 2)
-                    for m in choices[a] for n in choices[b]]  # fmt: skip
+        one = [{}, *({d: n} for d, ns in choices.items() for n in ns)]
+        two = [{a: m, b: n} for a, b in itertools.combinations(choices, 2)
+               for m in choices[a] for n in choices[b]]  # fmt: skip
         whole = math.gcd(*(c.sizes[d] for c in cases for d in _LENGTHS if d in c.sizes))
         steps = [whole >> n for n in range(whole.bit_length()) if whole >> n << n == whole]
-        for step, change in itertools.product(dict.fromkeys((*steps, 1)), changes):
+        steps = list(dict.fromkeys((*steps, 1)))
+        for step, change in (*itertools.product(steps, one), *itertools.product(steps, two)):
             if any(change[d] % step for d in _LENGTHS if d in change):
                 continue
             sizes = dict(base.sizes) | change

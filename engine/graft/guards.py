@@ -27,7 +27,7 @@ _INTEGER = re.compile(r"\b(int|unsigned|long|short|char|bool|size_t|u?int\d+_t|a
 def guards(found: Found, files: Files) -> Iterator[Edit]:
     """The guards that may be right, in the order of the source: one edit each."""
     maxima = {(m.file, _base(m.variable)) for m in found.meanings if m.what == "m"}
-    functions = {(p.file, p.function) for h in found.hooks[:1] for p in h.places}
+    functions = {(p.file, p.function) for h in found.edited for p in h.places}
     for file in dict.fromkeys(f for f, _ in functions):
         root = parsed(files[file])
         done: set[tuple[int, str]] = set()

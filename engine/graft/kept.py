@@ -26,6 +26,7 @@ def read_found(text: str) -> Found:
         tuple(data["refused"]),
         data["executed"],
         tuple(map(Path, data["files"])),
+        tuple(_hook(h) for h in data.get("more", ())),
     )
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from engine.cuir.nodes import Name, walk_expr
 from engine.errors import TransferError
 from engine.foreign.launcher import Launcher
-from engine.foreign.probe.places import Found, Hook
+from engine.foreign.probe.places import Found, Hook, Place
 from engine.graft.edits import Edit, Files
 from engine.graft.element import COORDINATES, SIZES, masked_or_scored, write
 from engine.graft.route import Router, values_at
@@ -20,12 +21,13 @@ MINUS = ("-INFINITY", "-1e38f")
 
 
 def plan(
-    recipe: Recipe, hook: Hook, files: Files, source: Path, launcher: Launcher, minus: str,
-    head_size: int,
+    recipe: Recipe, hooks: Sequence[Hook], files: Files, source: Path, launcher: Launcher,
+    minus: str, head_size: int,
 ) -> list[Edit]:  # fmt: skip
     """The edits that carry a recipe; none where it asks for no other score and drops no pair.
 
     Args:
+        hooks: of each kernel one; instantiations of a template have the same places.
         head_size: D of a kernel whose launcher is not told it.
 
     Raises:
@@ -37,8 +39,12 @@ def plan(
     equal = not {"Nq", "Nk"} <= launcher.sizes
     edits: list[Edit] = []
     fixed = {} if "D" in launcher.sizes else {"D": str(head_size)}
-    for found in hook.places:
-        place = replace(found, sizes={**fixed, **found.sizes})
+    found: dict[tuple[Path, int], tuple[Place, Hook]] = {}
+    for hook in hooks:
+        for place in hook.places:
+            found.setdefault((place.file, place.after), (place, hook))
+    for place, hook in found.values():
+        place = replace(place, sizes={**fixed, **place.sizes})
         text = files[place.file].decode("utf-8", "surrogateescape")
         first = write(recipe, place, text, {}, minus, equal)
         if not first.text:
@@ -75,8 +81,8 @@ def refuse_numbers(recipe: Recipe) -> None:
                 )
 
 
-def hook_of(found: Found) -> Hook:
-    """The hook to write at.
+def hooks_of(found: Found) -> tuple[Hook, ...]:
+    """The hooks to write at.
 
     Raises:
         TransferError: none was found, with what probing says.
@@ -84,7 +90,7 @@ def hook_of(found: Found) -> Hook:
     if not found.hooks:
         why = "; ".join(found.refused) or "probing found no place that holds every score once"
         raise TransferError(f"the kernel has no scores to edit: {why}")
-    return found.hooks[0]
+    return found.edited
 
 
 def _title(recipe: Recipe) -> str:

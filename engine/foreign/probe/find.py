@@ -105,7 +105,8 @@ class _Search:
             if hooks:
                 return Found(
                     tuple(hooks), tuple(self.meanings(first, near, hooks, loops)), tuple(loops),
-                    tuple(self.refused), near.executed, files,
+                    tuple(self.refused),
+                    dict.fromkeys(first.compiled.module.kernels, 0) | near.executed, files,
                 )  # fmt: skip
         nothing = "the source defines no function that the launcher reaches"
         return Found((), (), (), tuple(self.refused) or (nothing,))

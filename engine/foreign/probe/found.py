@@ -21,6 +21,12 @@ def _lines(found: Found) -> Iterator[str]:
             yield from _place(place)
         yield f"  evidence: {hook.evidence}"
         yield ""
+    for hook in found.more:
+        yield "scores of a kernel that other sizes launch (edits go here, too)"
+        for place in hook.places:
+            yield from _place(place)
+        yield f"  evidence: {hook.evidence}"
+        yield ""
     for loop in found.loops:
         yield f"{_at(loop.file, loop.line)}: the loop over keys: {_loop(loop)}"
     for meaning in found.meanings:
@@ -34,7 +40,10 @@ def _lines(found: Found) -> Iterator[str]:
     for words in found.refused:
         yield f"no place: {words}"
     for kernel, threads in found.executed.items():
-        yield f"executed as PTX: {kernel}, {threads:,} thread instructions"
+        if threads:
+            yield f"executed as PTX: {kernel}, {threads:,} thread instructions"
+        else:
+            yield f"not run at these sizes: {kernel}"
 
 
 def _place(place: Place) -> Iterator[str]:
@@ -61,6 +70,7 @@ def found_rows(found: Found) -> dict[str, Any]:
     """The same as JSON."""
     return {
         "hooks": [_hook_row(hook) for hook in found.hooks],
+        "more": [_hook_row(hook) for hook in found.more],
         "loops": [
             {"file": str(x.file), "line": x.line, "counter": x.counter, "keys": x.keys,
              "key": x.key, "step": x.step}

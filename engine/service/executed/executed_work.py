@@ -19,7 +19,7 @@ from engine.cuir.nodes import Module
 from engine.errors import InputError, MissingTool, StoreError
 from engine.files import SOURCE_LIMIT, read_file, read_spec
 from engine.foreign.cases import complete
-from engine.foreign.check import Asked
+from engine.foreign.check import Asked, kernels_of_cases
 from engine.foreign.launcher import Launcher, read_launcher
 from engine.foreign.overlay import below, overlaid
 from engine.foreign.package import MANIFEST, manifest_text
@@ -38,7 +38,7 @@ from engine.graft.judge import Ran, judge_build, judge_bytes, judge_cases, judge
 from engine.graft.kept import found_json, read_found
 from engine.graft.kernel import ExecutedKernel, same_layout
 from engine.graft.originals import originals_read
-from engine.graft.plan import MINUS, hook_of, plan, refuse
+from engine.graft.plan import MINUS, hooks_of, plan, refuse
 from engine.graft.tiles import fewer_tiles
 from engine.lift.cpp.provenance import Lifted
 from engine.package.export import SCHEMA, with_verdicts
@@ -127,15 +127,37 @@ class ExecutedWork(Work):
 
     def _probed(self) -> Places:
         self.bench.progress("probing: executing the kernel with observations in its source")
-        self._found = find(self.package.asked, self.bench.progress)
-        return self._found
+        asked = self.package.asked
+        found = find(asked, self.bench.progress)
+        if found.hooks and not all(found.executed.values()):
+            found = self._others_probed(asked, found)
+        self._found = found
+        return found
+
+    def _others_probed(self, asked: Asked, found: Places) -> Places:
+        """What was found, with the scores of kernels that other cases launch."""
+        for case, kernels in kernels_of_cases(asked, self.bench.progress, self.bench.child):
+            if not any(found.executed.get(kernel) == 0 for kernel in kernels):
+                continue
+            self.bench.progress(f"probing what is launched at {case}")
+            there = find(replace(asked, sizes=(case.sizes,), dtype=case.dtype or asked.dtype),
+                         self.bench.progress)  # fmt: skip
+            hooks = [replace(h, sizes=case.sizes) for h in there.hooks[:1]]
+            ran = {k: n for k, n in there.executed.items() if n}
+            why = [] if hooks else [f"at {case}: {words}" for words in there.refused]
+            found = replace(
+                found, more=(*found.more, *hooks), executed={**found.executed, **ran},
+                refused=(*found.refused, *why), files=tuple({*found.files, *there.files}),
+                meanings=tuple(dict.fromkeys((*found.meanings, *there.meanings))),
+            )  # fmt: skip
+        return found
 
     def gutter(self) -> dict[int, str]:
         if PLACES not in self.state.stage(Stage.LIFTED).artifacts:
             return {}
         found, source = self.places, self.package.asked.source.resolve()
         said = {m.line: m.what for m in found.meanings if m.file == source and len(m.what) < 3}
-        return said | {p.line: "S" for h in found.hooks[:1] for p in h.places if p.file == source}
+        return said | {p.line: "S" for h in found.edited for p in h.places if p.file == source}
 
     def files(self) -> dict[Path, bytes]:
         """The source, and the headers that were observed."""
@@ -205,10 +227,10 @@ class ExecutedWork(Work):
                 has its tensors in another order.
         """
         same_layout(self.package, Signature.of(recipe))
-        hook = hook_of(self.places)
+        hooks = hooks_of(self.places)
         source = self.package.asked.source.resolve()
         launcher, head = self.launcher(recipe), self.package.asked.sizes[0].get("D")
-        return plan(recipe, hook, self.files(), source, launcher, minus,
+        return plan(recipe, hooks, self.files(), source, launcher, minus,
                     head or self.package.asked.head_dim)  # fmt: skip
 
     def by_rules(self, recipe: Recipe) -> list[Edit]:
@@ -435,7 +457,7 @@ class ExecutedWork(Work):
             self.bench.progress("probing the patched source")
             over = replace(over, reference=self.spec, options=self.options.spec)
             again = same_scores(
-                self.places.hooks[0],
+                self.places.edited,
                 recipe,
                 Again(asked, over, folder, edits),
                 self.bench.child,

@@ -18,6 +18,7 @@ FOUND = Found(
     ("a.cu:9: o: holds nothing",),
     {"flash": 300},
     (FILE,),
+    (Hook((PLACE,), 1.0, 0.125, 2, "held each pair once", {"N": 96}),),
 )  # fmt: skip
 
 

@@ -52,6 +52,6 @@ def test_a_head_size_that_the_launcher_is_not_told_is_a_number() -> None:
     place = Place(file, after, 2, "kernel", "s", 1, "s", {"i": "i", "j": "j"}, {}, "1.0f", "  ",
                   ("i", "j"))  # fmt: skip
     entry = read_launcher(FIXED.decode(), "a.cu", "launch", {}, "f32")
-    (edit,) = plan(recipe("x * rsqrt(D)", "j < i + D"), Hook((place,), 1, 1, 1, "seen"),
+    (edit,) = plan(recipe("x * rsqrt(D)", "j < i + D"), [Hook((place,), 1, 1, 1, "seen")],
                    {file: FIXED}, file, entry, "-INFINITY", 48)  # fmt: skip
     assert edit.text == "\n  if (j >= i + 48) s = -INFINITY;"

@@ -186,6 +186,16 @@ SECOND = """
 """
 
 
+def with_second(kernel: Path, when: str) -> None:
+    """Another kernel, which the launcher chooses so."""
+    text = (kernel / "plain.cu").read_text()
+    begin, end = text.index("__global__"), text.index("void launch(")
+    second = text[begin:end].replace("attention(", "attention_2(")
+    choice = f"  if ({when}) {{{SECOND.format(2)}    return;\n  }}\n  attention<<<"
+    text = text[:end] + second + text[end:].replace("  attention<<<", choice)
+    (kernel / "plain.cu").write_text(text)
+
+
 @pytest.mark.parametrize(
     ("when", "verdict", "words"),
     [
@@ -196,18 +206,44 @@ SECOND = """
 def test_a_second_kernel_that_no_case_launches_is_no_pass(
     bench: Bench, kernel: Path, when: str, verdict: VerdictKind, words: str
 ) -> None:
-    text = (kernel / "plain.cu").read_text()
-    begin, end = text.index("__global__"), text.index("void launch(")
-    second = text[begin:end].replace("attention(", "attention_2(")
-    choice = f"  if ({when}) {{{SECOND.format(2)}    return;\n  }}\n  attention<<<"
-    text = text[:end] + second + text[end:].replace("  attention<<<", choice)
-    (kernel / "plain.cu").write_text(text)
+    with_second(kernel, when)
     work = opened(bench, kernel, "causal")
-    assert work.lift().kind is (VerdictKind.PASS if when != "false" else VerdictKind.NOT_RUN)
     work.accept_all(work.propose_by_rules())  # attention alone is edited
     found = work.judge_target()
     assert found.kind is verdict and words in found.reason
     assert work.state.level is Level.NONE
+
+
+def test_a_kernel_that_other_sizes_launch_is_probed_there_and_edited_too(
+    bench: Bench, kernel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_second(kernel, "N == 96")
+
+    def by_sizes(asked: Asked, said: object) -> Found:
+        """What probing finds at these sizes: one kernel of the two."""
+        found = pointed(asked, said)
+        first, second = "_Z9attentionPKfS0_S0_Pfiiif", "_Z11attention_2PKfS0_S0_Pfiiif"
+        if asked.sizes[0]["N"] != 96:
+            return replace(found, executed={first: 1, second: 0})
+        (place,) = found.hooks[0].places
+        after = asked.source.read_bytes().rindex(HOOK) + len(HOOK)
+        there = replace(place, after=after, function="attention_2")
+        hook = replace(found.hooks[0], places=(there,))
+        return replace(found, hooks=(hook,), executed={first: 0, second: 1})
+
+    monkeypatch.setattr(executed_work, "find", by_sizes)
+    work = opened(bench, kernel, "causal")
+    work.make_lifted()
+    assert isinstance(work, executed_work.ExecutedWork)
+    assert [dict(h.sizes) for h in work.places.edited] == [{}, {"B": 1, "Hq": 2, "N": 96, "D": 16}]
+    assert "a kernel that other sizes launch" in work.text(Stage.LIFTED, "found.txt")
+    proposal = work.propose_by_rules()
+    assert len(proposal.hunks) == 2
+    work.accept_all(proposal)
+    verdict = work.judge_target()
+    assert verdict.passed and "N 96, D 16" in verdict.reason, verdict.reason
+    work.decide(Decision("h2", DecisionKind.REJECTED, "me"))
+    assert "attention_2" in work.judge_target().reason
 
 
 def test_hunks_are_decided_on_again_after_undo(bench: Bench, kernel: Path) -> None:
