@@ -39,7 +39,7 @@ SPECS = ROOT / "kernels" / "specs"
 def sources(kernel: Edited, right: Right) -> Iterator[tuple[str, str]]:
     """The right source under the name "", then each wrong one."""
     text = (ROOT / kernel.source).read_text(encoding="utf-8")
-    good = replaced(text, right.edits)
+    good = replaced(text, (*kernel.first, *right.edits))
     yield "", good
     for name, edits in right.wrong.items():
         yield name, replaced(good, edits)

@@ -23,11 +23,12 @@ class Right:
 
 @dataclass(frozen=True, slots=True)
 class Edited:
-    """A kernel, the sizes that it is executed at, and its edits."""
+    """A kernel, the sizes that it is executed at, and its edits; `first` is replaced in all."""
 
     source: Path
     sizes: Sequence[Mapping[str, int]]
     rights: Sequence[Right]
+    first: Replaced = ()
 
 
 def one(old: str, new: str) -> Replaced:

@@ -1,4 +1,4 @@
-"""Edits of tests/engine/foreign/kernels/mma.cu: accumulators of mma in register arrays, keys in two
+"""Edits of tests/engine/ptx/kernels/mma.cu: accumulators of mma in register arrays, keys in two
 stages of cp.async, scores in units of log2(e), lengths that end anywhere."""
 
 from __future__ import annotations
@@ -163,8 +163,9 @@ RIGHT = (
 )  # fmt: skip
 
 MMA = Edited(
-    Path("tests/engine/foreign/kernels/mma.cu"),
+    Path("tests/engine/ptx/kernels/mma.cu"),
     ({"B": 2, "Hq": 2, "Hkv": 1, "Nq": 72, "Nk": 142, "D": 64},
      {"B": 1, "Hq": 2, "Hkv": 1, "Nq": 100, "Nk": 72, "D": 64}),
     RIGHT,
+    one('extern "C" ', ""),  # names as a C++ source of others has them
 )  # fmt: skip

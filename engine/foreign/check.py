@@ -16,14 +16,9 @@ from engine.errors import InputError
 from engine.files import read_text
 from engine.foreign.cases import Case, complete, draw, usual_cases
 from engine.foreign.compile import Compiled, Flags, compile_kernel
+from engine.foreign.includes import reached, read_source
 from engine.foreign.launcher import Launcher, read_launcher
-from engine.foreign.reach import (
-    Launches,
-    files_reached,
-    kernel_words,
-    reached_functions,
-    read_source,
-)
+from engine.foreign.reach import Launches, kernel_words, reached_functions
 from engine.foreign.record import Executed, execute, launched
 from engine.foreign.reference import Difference, Reference, compare, read_reference, want
 from engine.ptx.findings import Finding
@@ -100,9 +95,8 @@ def check_kernel(
             entry, sizes = at.entries[case.dtype], complete(at.entries[case.dtype], case.sizes)
             if at.reference is None or at.child is None:
                 inputs = draw(entry, sizes)
-                _, made = execute(
-                    at.compiled, entry, sizes, inputs, {}, asked.flags.arch, at.folder
-                )
+                _, made = execute(at.compiled, entry, sizes, inputs, {}, asked.flags.arch,
+                                  at.folder, memory_only=True)  # fmt: skip
                 yield Checked(case, tuple(made), not_launched=at.not_launched)
                 continue
             if not at.reference.allows(sizes):
@@ -168,9 +162,10 @@ def _prepared(
         shapes = {**(reference.shapes if reference else {}), **asked.shapes}
         scalars = reference.scalars if reference else {}
         types = reference.types if reference else {}
+        named = {name for sizes in asked.sizes for name in sizes}
         entries = {
             name: read_launcher(
-                text, str(asked.source), asked.launcher, shapes, dtype, scalars, types
+                text, str(asked.source), asked.launcher, shapes, dtype, scalars, types, named
             )
             for name, dtype in (("", asked.dtype), *((d, d) for d in ELEMENTS))
         }
@@ -179,8 +174,8 @@ def _prepared(
         compiled = compile_kernel(asked.source, entry, asked.flags, tools, folder)
         # Peaked values besides: of logits around 0 a cap is a line, within a half's rounding.
         kinds = VALUES if reference is not None else VALUES[:1]
-        named = ((dict(s), kind) for s in asked.sizes for kind in kinds)
-        cases = [Case(s, n, kind) for n, (s, kind) in enumerate(named)] or usual_cases(
+        each = ((dict(s), kind) for s in asked.sizes for kind in kinds)
+        cases = [Case(s, n, kind) for n, (s, kind) in enumerate(each)] or usual_cases(
             entry, asked.head_dim, reference
         )
         launches = Launches(
@@ -204,13 +199,13 @@ def _all_launched(
     left = launches.never(module.kernels, cases)
     if not left:
         return [], ()
-    texts = [read_source(f) for f in files_reached(asked.source, asked.flags.includes)]
-    reached = reached_functions(texts, asked.launcher)
+    texts = [read_source(f) for f in reached(asked.source, asked.flags.includes)]
+    near = reached_functions(texts, asked.launcher)
     names = [function_name(n) for n in module.kernels]
     words = {
         name: kernel_words(kernel, names.count(function_name(name)) > 1)
         for name, kernel in module.kernels.items()
-        if name in left and function_name(name) in reached
+        if name in left and function_name(name) in near
     }
     if not words:
         return [], ()

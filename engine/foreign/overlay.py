@@ -12,23 +12,14 @@ from pathlib import Path
 
 from engine.errors import InputError
 from engine.foreign.check import Asked
-from engine.foreign.reach import files_reached, read_source, roots
-
-
-def roots_of(asked: Asked) -> tuple[Path, ...]:
-    """The source's folder, then the include folders, as the compiler searches them."""
-    return roots(asked.source, asked.flags.includes)
-
-
-def reached(asked: Asked) -> dict[Path, Path]:
-    """The files that the source may include, and the root of each; the source is the first."""
-    return files_reached(asked.source, asked.flags.includes)
+from engine.foreign.includes import reached, read_source, roots_of
 
 
 def below(asked: Asked) -> dict[Path, Path]:
     """Where each file that the source reaches lies below an overlay's folder."""
-    number = {root: n for n, root in enumerate(roots_of(asked))}
-    return {f: Path(f"root{number[r]}") / f.relative_to(r) for f, r in reached(asked).items()}
+    roots = roots_of(asked.source, asked.flags.includes)
+    files = reached(asked.source, asked.flags.includes)
+    return {f: Path(f"root{roots.index(r)}") / f.relative_to(r) for f, r in files.items()}
 
 
 def overlaid(asked: Asked, texts: Mapping[Path, bytes], folder: Path) -> Asked:
@@ -41,14 +32,14 @@ def overlaid(asked: Asked, texts: Mapping[Path, bytes], folder: Path) -> Asked:
     Raises:
         InputError: a file is not reached from the source, so that a change would do nothing.
     """
-    files = reached(asked)
+    files = reached(asked.source, asked.flags.includes)
     unknown = [f for f in texts if f not in files]
     if unknown:
         raise InputError(f"{asked.source.name} does not include {unknown[0]}")
-    folders = list(roots_of(asked))
+    roots = list(roots_of(asked.source, asked.flags.includes))
     source = asked.source.resolve()
     changed = {files[f] for f in texts} | {files[source]}
-    places = {root: folder / f"root{folders.index(root)}" for root in changed}
+    places = {root: folder / f"root{roots.index(root)}" for root in changed}
     for file, root in files.items():
         if root in places:
             target = places[root] / file.relative_to(root)

@@ -1,4 +1,4 @@
-"""Which files, functions and kernels a launcher reaches, and at which sizes it launches which.
+"""Which functions and kernels a launcher reaches, and at which sizes it launches which.
 
 A launcher asks the recorder for its launches in milliseconds: nothing is executed here.
 """
@@ -14,12 +14,10 @@ from pathlib import Path
 
 from engine.build.machine_code.ptxas import function_name
 from engine.errors import InputError
-from engine.files import read_file
 from engine.foreign.cases import Case, complete
 from engine.foreign.launcher import Launcher, names_in
 from engine.ptx.syntax import Kernel
 
-_INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include[ \t]*["<]([^">\n]+)[">]', re.MULTILINE)
 MOST_KEYS = 4096  # of a case, so that executing it stays a matter of minutes
 MOST_PRODUCTS = 1 << 31  # B Hq Nq Nk D of a case, likewise
 _TRIED = 400  # calls of a launcher
@@ -32,47 +30,6 @@ _USUAL: Mapping[str, Sequence[int]] = {
 }  # fmt: skip
 
 Sizes = Mapping[str, int]
-
-
-def roots(source: Path, includes: Sequence[str]) -> tuple[Path, ...]:
-    """The source's folder, then the include folders, as the compiler searches them."""
-    folders = [source.resolve().parent, *(Path(f).resolve() for f in includes)]
-    return tuple(dict.fromkeys(folders))
-
-
-def read_source(file: Path) -> bytes:
-    """A source or a header, as it is; libraries have large ones."""
-    return read_file(file, "make it readable")
-
-
-def files_reached(source: Path, includes: Sequence[str]) -> dict[Path, Path]:
-    """The files that a source may include, and the root of each; the source is the first.
-
-    Conditions of the preprocessor are not looked at: it is rather one file too many.
-    """
-    folders = roots(source, includes)
-    source = source.resolve()
-    found = {source: folders[0]}
-    todo = [source]
-    while todo:
-        here = todo.pop()
-        for name in _INCLUDE.findall(read_source(here)):
-            words = name.decode("utf-8", "replace")
-            for folder in (here.parent, *folders):
-                there = (folder / words).resolve()
-                if there in found:
-                    break
-                if there.is_file() and (root := _root(there, folders)):
-                    found[there] = root
-                    todo.append(there)
-                    break
-    return found
-
-
-def _root(file: Path, folders: Sequence[Path]) -> Path | None:
-    """The innermost root that a file lies in."""
-    inside = [r for r in folders if file.is_relative_to(r)]
-    return max(inside, key=lambda r: len(r.parts), default=None)
 
 
 def reached_functions(texts: Iterable[bytes], launcher: str) -> set[str]:

@@ -15,6 +15,7 @@ from engine.cuir.nodes import Bool, Expr, Index, walk_expr
 from engine.errors import InputError
 from engine.files import read_text
 from engine.foreign.check import Asked
+from engine.foreign.compile import compile_kernel
 from engine.foreign.launcher import read_launcher
 from engine.foreign.overlay import below
 from engine.foreign.probe.boundaries import Boundary
@@ -77,7 +78,8 @@ def same_scores(
         reference.types,
     )  # fmt: skip
     looks = [Look(patched.place(p), p.variable) for hook in hooks for p in hook.places]
-    observed = compile_observed(asked, entry, looks, tools, folder)
+    base = compile_kernel(asked.source, entry, asked.flags, tools, folder)
+    observed = compile_observed(asked, entry, looks, tools, base, folder)
     said_of: list[str] = []
     at = 0
     for hook in hooks:

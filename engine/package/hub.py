@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from engine.package.export import Content, package_files, verdicts_json, with_verdicts
@@ -22,6 +23,7 @@ def hub_files(content: Content, name: str) -> dict[str, bytes]:
     It builds for the first arch alone: a kernel differs by arch, and the hub compiles for all with
     the same flags.
     """
+    content = replace(content, archs=content.archs[:1])
     made = package_files(content, name)
     verdicts = verdicts_json(content, name)
     build: Mapping[str, Any] = verdicts["build"]
@@ -70,11 +72,11 @@ cuda-flags = {flags}
 
 def _card(readme: bytes, name: str) -> bytes:
     text = readme.decode()
-    begin, end = text.index("```\npip install"), text.index("```python")
+    begin, ours = text.index("# pip install"), f"import {name}\n"
+    end = text.index(ours, begin) + len(ours)
     return (
-        f"{text[:begin]}```python\n"
-        f'from kernels import get_kernel\n\n{name} = get_kernel("OWNER/{name.replace("_", "-")}", '
-        f"version=1)\n```\n\n{text[end:]}"
+        f"{text[:begin]}from kernels import get_kernel\n\n"
+        f'{name} = get_kernel("OWNER/{name.replace("_", "-")}", version=1)\n{text[end:]}'
     ).encode()
 
 

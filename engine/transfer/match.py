@@ -32,6 +32,7 @@ from engine.cuir.nodes import (
 )  # fmt: skip
 from engine.cuir.ops.traits import FIELD_VIEWS, MATMULS, TILE_LOADS
 from engine.cuir.rewrite import get
+from engine.cuir.static.calls import fields_of
 from engine.errors import TransferError
 
 
@@ -263,10 +264,10 @@ def _roles(
     loaded: dict[str, str] = {}  # shared tile -> field
     stored: dict[str, str] = {}  # "tile" / "rows" -> field
     views = {
-        name: call.args[0].field
+        name: fields_of(call.args[0])[-1]
         for name, found in values.items()
         for call in found
-        if isinstance(call, Call) and call.fn == "gmem" and isinstance(call.args[0], Attr)
+        if isinstance(call, Call) and call.fn == "gmem" and fields_of(call.args[0])
     }
     matmuls: list[Call] = []
     for _, stmt in statements:
@@ -333,10 +334,10 @@ def _coordinates(
 ) -> tuple[Expr, Expr, Expr]:
     """Batch, query head and key/value head, from the tiles of LSE (or O) and K."""
     views = {
-        call.args[0].field: name
+        fields_of(call.args[0])[-1]: name
         for name, found in values.items()
         for call in found
-        if isinstance(call, Call) and call.fn == "gmem" and isinstance(call.args[0], Attr)
+        if isinstance(call, Call) and call.fn == "gmem" and fields_of(call.args[0])
     }
     q_view = views.get(fields.get("lse", "")) or views.get(fields["o"]) or views.get(fields["q"])
     batch = head = kv = None

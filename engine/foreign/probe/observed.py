@@ -10,11 +10,11 @@ from pathlib import Path
 from engine.build.tools.toolchain import Toolchain
 from engine.errors import InputError
 from engine.foreign.check import Asked
-from engine.foreign.compile import Compiled, DoesNotCompile, compile_kernel
+from engine.foreign.compile import Compiled, DoesNotCompile, compile_again
+from engine.foreign.includes import read_source
 from engine.foreign.launcher import Launcher
 from engine.foreign.overlay import below, overlaid
 from engine.foreign.probe.boundaries import Boundary
-from engine.foreign.reach import read_source
 
 HELPER = Path(__file__).with_name("observe.cuh")
 _ERROR = re.compile(r"^(\S[^\n(]*)\((\d+)\): (?:catastrophic )?error", re.MULTILINE)
@@ -49,9 +49,13 @@ class Observed:
 
 
 def compile_observed(
-    asked: Asked, entry: Launcher, looks: Sequence[Look], tools: Toolchain, folder: Path
-) -> Observed:
+    asked: Asked, entry: Launcher, looks: Sequence[Look], tools: Toolchain, base: Compiled,
+    folder: Path,
+) -> Observed:  # fmt: skip
     """Compiles the kernel with observations, without those that do not compile.
+
+    Args:
+        base: the kernel as it is, whose program records the launches.
 
     Raises:
         InputError: the source itself does not compile.
@@ -64,7 +68,7 @@ def compile_observed(
         more = (*(changed.flags.more or ("-std=c++17",)), "-include", str(HELPER))
         flags = replace(changed.flags, more=more)
         try:
-            compiled = compile_kernel(changed.source, entry, flags, tools, folder)
+            compiled = compile_again(base, changed.source, entry, flags, tools, folder)
         except DoesNotCompile as error:
             bad = _blamed(error.output, folder / "overlay", lines)
             if not bad:

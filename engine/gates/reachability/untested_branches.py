@@ -47,7 +47,12 @@ def other_sides(
         open_ = [row for row in left if not watch.has(row[0], row[1])]
         found = _most_served(open_, tries, cases)
         if found is None:
-            break
+            # The solver's smallest sizes did not do it, or cannot be afforded: there are others.
+            if not any(reach.solved for *_, reach in open_):
+                break
+            left = [_widened(reaches, row) for row in open_]
+            tries |= {(one.key, side): _to_try(subject, reach) for one, side, reach in left}
+            continue
         case, one, side = found
         words = one.words(side)
         cases.append(case)
@@ -57,7 +62,9 @@ def other_sides(
         if failure is not None:
             reason = f"{failure.reason}; this run was made for {words}"
             return _replaced(failure, reason), rows, cases
-    never = [row for row in left if row[2].possible and not watch.has(row[0], row[1])]
+    left = [_widened(reaches, row) for row in left if not watch.has(row[0], row[1])]
+    watch.sampled = [one.words(side) for one, side, reach in left if reach.sampled]
+    never = [row for row in left if row[2].possible]
     long = next((c for row in never if (c := _long_case(subject, row[2])) is not None), None)
     if long is not None and long not in cases:
         cases.append(long)
@@ -73,6 +80,11 @@ def other_sides(
     plainest = min(never, key=lambda row: len(row[0].words(row[1])))
     more_to_run = _most_served([plainest], tries, cases)
     return _never(*plainest, more_to_run[0] if more_to_run else None), rows, cases
+
+
+def _widened(reaches: Reaches, row: Side) -> Side:
+    one, side, reach = row
+    return (one, side, reaches.wider(one, side, reach)) if reach.solved else row
 
 
 def _most_served(

@@ -184,12 +184,14 @@ def _by_roles(program: Program, reading: Reading, dims: Mapping[str, int]) -> Re
         score=called(reading.score),
         keep=called(reading.keep),
         late_masks=tuple(map(called, reading.late_masks)),
+        late=None if reading.late is None else called(reading.late),
         weight=None if reading.weight is None else called(reading.weight),
         sink=None if reading.sink is None else called(reading.sink),
         after=called(reading.after),
         kv_head=called(reading.kv_head),
         made_q=None if reading.made_q is None else called(reading.made_q),
         made_k=None if reading.made_k is None else called(reading.made_k),
+        other=reading.other and replace(reading.other, value=called(reading.other.value)),
     )
 
 
@@ -308,12 +310,14 @@ class Read:
     score: Expr
     keep: Expr
     late_masks: tuple[Expr, ...]
+    late: Expr | None
     weight: Expr | None
     sink: Expr | None
     after: Expr
     kv_head: Expr
     made_q: Expr | None
     made_k: Expr | None
+    together: Expr | None  # what the elements of two attentions become
 
 
 def read_all(
@@ -368,18 +372,22 @@ def read_all(
         one("score", [r.score for r in readings]),
         one("mask", [r.keep for r in readings]),
         tuple(one("mask", list(c)) for c in zip(*(r.late_masks for r in readings), strict=True)),
+        any_one("weight", [r.late for r in readings]),
         any_one("weight", [r.weight for r in readings]),
         any_one("sink", [r.sink for r in readings]),
         one("output", [r.after for r in readings]),
         one("head of k and v", [r.kv_head for r in readings]),
         any_one("change of q", [r.made_q for r in readings]),
         any_one("change of k", [r.made_k for r in readings]),
+        any_one("output", [None if r.other is None else r.other.value for r in readings]),
     )  # fmt: skip
 
 
 def _lacking(reading: Reading) -> tuple[bool, ...]:
     """Which of the parts that not every spec has are none."""
-    parts = (reading.weight, reading.sink, reading.made_q, reading.made_k)
+    parts = (
+        reading.weight, reading.late, reading.sink, reading.made_q, reading.made_k, reading.other,
+    )  # fmt: skip
     return tuple(part is None for part in parts)
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from engine.cuir.nodes import Module, Path
 from engine.cuir.printer import print_expr, print_module
 from engine.llm.types import Message
-from engine.spec.recipes.recipe import Recipe
+from engine.spec.recipes.recipe import OUTPUT, Recipe
 from engine.transfer.llm.answer import visible
 from engine.transfer.llm.bind import Interface
 from engine.transfer.llm.outcome import Outcome
@@ -160,7 +160,13 @@ def _recipe(task: Task) -> str:
             lines.append(f"before the product an element of {role} becomes {print_expr(made)}")
     if recipe.sink is not None:
         lines.append(f"the softmax's sum has exp({print_expr(recipe.sink)}) added; LSE contains it")
-    if recipe.changes_output:
+    if recipe.late is not None:
+        lines.append(f"a normalised weight is multiplied by {print_expr(recipe.late)}")
+    if recipe.other is not None:
+        other = recipe.other
+        lines.append(f"the same with {other.q} for q and {other.k} for k gives o2, and o becomes "
+                     f"{print_expr(other.value)}")  # fmt: skip
+    if recipe.output != OUTPUT:
         lines.append(f"an element o of O becomes {print_expr(recipe.output)}")
     lines += [f"only where {print_expr(c)}" for c in recipe.constraints]
     return render("recipe", clauses=clauses, expressions=fenced("\n".join(lines)))

@@ -7,7 +7,7 @@ from pathlib import Path
 from engine.foreign.probe.places import Found, Hook, Loop, Meaning, Place
 
 PLAIN = Path(__file__).with_name("plain.cu")
-MMA = Path(__file__).parents[1] / "foreign" / "kernels" / "mma.cu"
+MMA = Path(__file__).parents[1] / "ptx" / "kernels" / "mma.cu"
 ROW = "int(blockIdx.x) * 32"
 
 

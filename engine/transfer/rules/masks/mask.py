@@ -44,9 +44,12 @@ NK = Attr(Name("args"), "Nk")
 
 def _visiting(slack: intervals.Slack) -> tuple[str, str]:
     """Title and reason of the schedule's step: what it visits, and what it may visit in vain."""
-    analysis = "interval analysis of the mask over a block of rows gives the range of key tiles, "
+    analysis = "the mask's bounds over a block of rows give the range of key tiles to visit, "
     if not slack:
-        return "Visit only tiles that hold a kept pair", analysis + "and which of them need no mask"
+        return (
+            "Visit only tiles that hold a kept pair",
+            f"{analysis}and which of them are kept whole and need no mask",
+        )
     why = [f"`{print_expr(atom)}` bounds no range" for atom in slack.unbounded]
     if slack.spans:
         why.append("one range spans several of the mask's")
@@ -268,7 +271,7 @@ def _reason(case: Case) -> str:
 KEEP = Rule(
     "keep",
     "Keep what the spec keeps",
-    "the keep predicate of partial tiles gets the spec's mask",
+    "each pair of a tile that is kept in part is tested: the test becomes the spec's mask",
     "mask",
     applies=lambda case: case.masked,
     edit=_edit_keep,
@@ -286,8 +289,9 @@ VISIT = Rule(
 FIND = Rule(
     "find_tiles",
     "Find the tiles that hold a kept pair",
-    "of the tiles that the index part of the mask may keep, the ranges of what it reads "
-    "decide most; the pairs of the others are looked at, and their mask is kept as bits",
+    "small kernels sort each block's key tiles into masked, kept in part and kept whole: most by "
+    "the smallest and largest of what the mask reads, the others by looking at their pairs, whose "
+    "mask is stored as bits",
     "mask",
     applies=lambda case: case.lists is not None,
     edit=_find_tiles,
