@@ -221,7 +221,8 @@ def _sample(subject: Subject, asked: TileSchedule, done: list[Proof], why: str) 
 def _functions(subject: Subject, asked: TileSchedule) -> list[Any]:
     """The schedule's functions and those that they call."""
     device = subject.module.devices
-    names = [n for n in (asked.count, asked.index, asked.full, asked.lead) if n is not None]
+    schedule = (asked.count, asked.index, asked.full, *asked.passing)
+    names = [n for n in schedule if n is not None]
     for name in names:  # grows
         for _, stmt in walk_block(device[name].body, (name,)):
             nodes = (n for e in stmt_exprs(stmt) for n in walk_expr(e))
