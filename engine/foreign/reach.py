@@ -20,13 +20,13 @@ from engine.ptx.syntax import Kernel
 
 MOST_KEYS = 4096  # of a case, so that executing it stays a matter of minutes
 MOST_PRODUCTS = 1 << 31  # B Hq Nq Nk D of a case, likewise
-_TRIED = 400  # calls of a launcher
+_TRIED = 600  # calls of a launcher
 _LENGTHS = ("N", "Nq", "Nk")
 _USUAL: Mapping[str, Sequence[int]] = {
-    "B": (1, 2, 3, 4, 8, 16), "Hq": (1, 2, 4, 8, 16, 32), "Hkv": (1, 2, 4, 8),
     **dict.fromkeys(_LENGTHS, (1, 2, 5, 16, 17, 32, 33, 48, 64, 65, 96, 128, 129, 192, 256, 257,
                                512, 1024, 1040, 2048, 4096)),
     **dict.fromkeys(("D", "Dv"), (8, 16, 32, 40, 48, 64, 80, 96, 112, 128, 160, 192, 256)),
+    "Hq": (1, 2, 4, 8, 16, 32), "Hkv": (1, 2, 4, 8), "B": (1, 2, 3, 4, 8, 16),
 }  # fmt: skip
 
 Sizes = Mapping[str, int]
@@ -110,12 +110,14 @@ class Launches:
         base = min(cases, key=lambda c: _products(complete(self.launcher, c.sizes)))
         types = ("", *(d for d in self.dtypes))
         one = [{}, *({d: n} for d, ns in choices.items() for n in ns)]
-        two = [{a: m, b: n} for a, b in itertools.combinations(choices, 2)
-               for m in choices[a] for n in choices[b]]  # fmt: skip
+        groups = [one]
+        groups += [[{a: m, b: n} for m in choices[a] for n in choices[b]]
+                   for a, b in itertools.combinations(choices, 2)]  # fmt: skip
         whole = math.gcd(*(c.sizes[d] for c in cases for d in _LENGTHS if d in c.sizes))
         steps = [whole >> n for n in range(whole.bit_length()) if whole >> n << n == whole]
         steps = list(dict.fromkeys((*steps, 1)))
-        for step, change in (*itertools.product(steps, one), *itertools.product(steps, two)):
+        every = itertools.chain.from_iterable(itertools.product(steps, g) for g in groups)
+        for step, change in every:
             if any(change[d] % step for d in _LENGTHS if d in change):
                 continue
             sizes = dict(base.sizes) | change

@@ -16,7 +16,7 @@ from tree_sitter import Node
 
 from engine.foreign.launcher import functions_of
 from engine.foreign.probe.boundaries import descend, text
-from engine.foreign.probe.places import Found
+from engine.foreign.probe.places import Found, Row
 from engine.graft.edits import Edit, Files
 from engine.graft.scope import parsed, scope
 
@@ -41,6 +41,26 @@ def guards(found: Found, files: Files) -> Iterator[Edit]:
                     if (put.start_byte, words) not in done:
                         done.add((put.start_byte, words))
                         yield _edit(file, files[file], put, words)
+
+
+def at_rows(found: Found) -> list[Edit]:
+    """Guards where probing tried the maximum and the sum of a row: of -inf becomes 0 what weights
+    are taken by, and of 0 becomes 1 what the row is divided by; none where it found but one."""
+    own = ((row, _NONE[row.what]) for row in found.rows if row.what in _NONE)
+    edits = [_at_row(row, *values) for row, values in own]
+    return edits if len({row.what for row in found.rows}) == len(_NONE) else []
+
+
+# What a row without a key has as its maximum and its sum, and what stands for it.
+_NONE = {"m": ("-INFINITY", "0.0f"), "l": ("0.0f", "1.0f")}
+
+
+def _at_row(row: Row, none: str, instead: str) -> Edit:
+    words = f"if ({row.element} == {none}) {row.element} = {instead};"
+    if row.elements > 1:
+        words = f"for (int e = 0; e < {row.elements}; ++e) {words}"
+    reason = f"{row.evidence}; {REASON}"
+    return Edit(row.file, row.after, row.after, f"\n{row.indent}{words}", TITLE, reason, "mask")
 
 
 def _edit(file: Path, data: bytes, put: Node, words: str) -> Edit:

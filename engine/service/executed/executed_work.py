@@ -43,7 +43,7 @@ from engine.graft.edits import (
     patch_text,
 )
 from engine.graft.element import same_effect
-from engine.graft.guards import guards
+from engine.graft.guards import at_rows, guards
 from engine.graft.judge import Ran, judge_build, judge_bytes, judge_cases, judge_run
 from engine.graft.kept import found_json, read_found
 from engine.graft.kernel import ExecutedKernel, same_layout
@@ -269,12 +269,13 @@ class ExecutedWork(Work):
             ran = self.run_patched(edits, recipe)
             if ran.found.ok:
                 return self._fewer_tiles(edits, ran, recipe)
-        # Against -inf a kernel that subtracts the maximum of nothing has no guard at its end.
+        ends = [[g] for g in islice(guards(self.places, self.files()), MOST_GUARDS)]
+        ends += [both for both in [at_rows(self.places)] if both]
         for edits in plans[::-1]:
             wrong = self._wrong_cases(edits, recipe)
             may = any(empty_rows(recipe, complete(self.launcher(recipe), s)) for s in wrong)
-            for guard in islice(guards(self.places, self.files()), MOST_GUARDS if may else 0):
-                guarded = [*edits, guard]
+            for end in ends if may else ():
+                guarded = [*edits, *end]
                 self.bench.progress("trying a guard of rows that keep no key")
                 if self.run_patched(guarded, recipe, wrong).found.ok:
                     ran = self.run_patched(guarded, recipe)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from engine.foreign.probe.places import Found
+from engine.foreign.probe.places import Found, Row
 from engine.graft.edits import apply
-from engine.graft.guards import guards
+from engine.graft.guards import at_rows, guards
 from tests.engine.graft import made
 
 
@@ -58,3 +59,15 @@ def test_what_may_be_guarded(tmp_path: Path, body: str, expected: list[str]) -> 
     found = made.found(file, "attention", {}, ["m"])
     data = f"__global__ void attention(float* o) {{\n  {body}\n}}\n".encode()
     assert [e.text.strip() for e in guards(found, {file: data})] == expected
+
+
+def test_where_probing_tried_both_they_are_guarded_there(tmp_path: Path) -> None:
+    file = tmp_path / "a.cu"
+    most = Row("m", file, 40, 3, "attention", "most", 2, "most[e]", "    ", "1", "raised")
+    whole = Row("l", file, 90, 8, "attention", "sum", 1, "sum", "  ", "1", "doubled")
+    found = made.found(file, "attention", {}, ["most"])
+    assert at_rows(replace(found, rows=(most,))) == []
+    assert [(e.start, e.text) for e in at_rows(replace(found, rows=(most, whole)))] == [
+        (40, "\n    for (int e = 0; e < 2; ++e) if (most[e] == -INFINITY) most[e] = 0.0f;"),
+        (90, "\n  if (sum == 0.0f) sum = 1.0f;"),
+    ]
