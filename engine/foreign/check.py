@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.build.machine_code.ptxas import function_name
-from engine.build.tools.toolchain import find_toolchain
+from engine.build.tools.toolchain import Toolchain, find_toolchain
 from engine.child.client import Child
 from engine.errors import InputError
 from engine.files import read_text
@@ -18,7 +18,7 @@ from engine.foreign.cases import Case, complete, draw, usual_cases
 from engine.foreign.compile import Compiled, Flags, compile_kernel
 from engine.foreign.includes import reached, read_source
 from engine.foreign.launcher import Launcher, read_launcher
-from engine.foreign.reach import Launches, kernel_words, reached_functions
+from engine.foreign.reach import Launches, kernel_words, preprocessed, reached_functions
 from engine.foreign.record import Executed, execute, launched
 from engine.foreign.reference import Difference, Reference, compare, read_reference, want
 from engine.ptx.findings import Finding
@@ -185,22 +185,24 @@ def _prepared(
             reference.allows if reference else lambda sizes: True,
             [d for d in ELEMENTS if entries[d] != entry and any(p.torch for p in entry.tensors)],
         )  # fmt: skip
-        more, not_launched = _all_launched(asked, compiled.module, launches, cases, said)
+        more, not_launched = _all_launched(
+            asked, compiled.module, launches, cases, said, tools, folder
+        )
         cases += [replace(c, values=kind) for c in more for kind in kinds]
         yield _Prepared(reference, child, entries, compiled, folder, launches, cases, not_launched)
 
 
 def _all_launched(
     asked: Asked, module: Module, launches: Launches, cases: Sequence[Case],
-    said: Callable[[str], None],
+    said: Callable[[str], None], tools: Toolchain, folder: Path,
 ) -> tuple[list[Case], tuple[str, ...]]:  # fmt: skip
     """Cases for kernels that the launcher reaches and none of these launches; and the kernels, in
     words, that no size was found for."""
     left = launches.never(module.kernels, cases)
     if not left:
         return [], ()
-    texts = [read_source(f) for f in reached(asked.source, asked.flags.includes)]
-    near = reached_functions(texts, asked.launcher)
+    text = preprocessed(asked.source, asked.flags, tools, folder)
+    near = reached_functions([text], asked.launcher)
     names = [function_name(n) for n in module.kernels]
     words = {
         name: kernel_words(kernel, names.count(function_name(name)) > 1)
@@ -210,6 +212,7 @@ def _all_launched(
     if not words:
         return [], ()
     said(f"looking for sizes that launch {', '.join(words.values())}")
+    texts = [read_source(f) for f in reached(asked.source, asked.flags.includes)]
     more = launches.showing(set(words), cases, texts)
     return more, tuple(words[n] for n in words if n in launches.never(words, more))
 

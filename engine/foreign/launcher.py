@@ -9,6 +9,7 @@ is the output.
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -203,9 +204,27 @@ def names_in(source: bytes) -> Iterator[tuple[str, frozenset[str]]]:
 def _names(node: Node, outside: bool) -> Iterator[str]:
     if node.type.endswith("identifier"):
         yield (node.text or b"").decode("utf-8", "replace")
+    dead = _dead(node)
     for child in node.named_children:
-        if not (outside and child.type == "function_definition"):
+        if child != dead and not (outside and child.type == "function_definition"):
             yield from _names(child, outside)
+
+
+def _dead(node: Node) -> Node | None:
+    """The branch of an if that a comparison of two numbers bars."""
+    if node.type != "if_statement":
+        return None
+    condition = node.child_by_field_name("condition")
+    words = (condition.text or b"").decode("utf-8", "replace") if condition else ""
+    found = re.fullmatch(r"\(\s*(\d+)\s*(==|!=|<|>|<=|>=)\s*(\d+)\s*\)", words)
+    if found is None:
+        return None
+    holds = _COMPARED[found[2]](int(found[1]), int(found[3]))
+    return node.child_by_field_name("alternative" if holds else "consequence")
+
+
+_COMPARED = {"==": operator.eq, "!=": operator.ne, "<": operator.lt, ">": operator.gt,
+             "<=": operator.le, ">=": operator.ge}  # fmt: skip
 
 
 def _parameter(node: Node, path: str, known: _Known) -> Parameter:

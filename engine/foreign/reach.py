@@ -13,8 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.build.machine_code.ptxas import function_name
+from engine.build.tools.process import run
+from engine.build.tools.toolchain import Toolchain, compiler_environ
 from engine.errors import InputError
 from engine.foreign.cases import Case, complete
+from engine.foreign.compile import Flags
+from engine.foreign.includes import reached
 from engine.foreign.launcher import Launcher, names_in
 from engine.ptx.syntax import Kernel
 
@@ -30,6 +34,29 @@ _USUAL: Mapping[str, Sequence[int]] = {
 }  # fmt: skip
 
 Sizes = Mapping[str, int]
+
+
+def preprocessed(source: Path, flags: Flags, tools: Toolchain, folder: Path) -> bytes:
+    """What nvcc's preprocessor makes of a source, of the files of its own and of the include
+    folders: macros replaced, and what conditions leave out left out.
+
+    Raises:
+        InputError: nvcc cannot preprocess it.
+    """
+    command = [str(tools.nvcc.path), "-E", f"-I{source.parent}", *flags.words(), str(source)]
+    done = run(command, cwd=folder, environ=compiler_environ(), limit=600.0)
+    if not done.ok:
+        raise InputError(f"nvcc -E ended with {done.returncode}: {done.output.strip()[:200]}")
+    own = {str(f) for f in reached(source, flags.includes)}
+    kept: list[str] = []
+    inside = True
+    for line in done.output.splitlines():
+        at = re.match(r'#(?:line)? \d+ "(.*?)"', line)
+        if at:
+            inside = str(Path(at[1]).resolve()) in own
+        elif inside:
+            kept.append(line)
+    return "\n".join(kept).encode()
 
 
 def reached_functions(texts: Iterable[bytes], launcher: str) -> set[str]:
@@ -116,8 +143,8 @@ class Launches:
         whole = math.gcd(*(c.sizes[d] for c in cases for d in _LENGTHS if d in c.sizes))
         steps = [whole >> n for n in range(whole.bit_length()) if whole >> n << n == whole]
         steps = list(dict.fromkeys((*steps, 1)))
-        every = itertools.chain.from_iterable(itertools.product(steps, g) for g in groups)
-        for step, change in every:
+        tries = itertools.chain.from_iterable(itertools.product(steps, g) for g in groups)
+        for step, change in tries:
             if any(change[d] % step for d in _LENGTHS if d in change):
                 continue
             sizes = dict(base.sizes) | change

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
-from engine.errors import InputError
+import pytest
+
+from engine.build.tools.toolchain import find_toolchain
+from engine.errors import CuBridgeError, InputError
 from engine.foreign.cases import Case
+from engine.foreign.compile import Flags
 from engine.foreign.launcher import read_launcher
-from engine.foreign.reach import Launches, reached_functions
+from engine.foreign.reach import Launches, preprocessed, reached_functions
 
 SOURCE = """\
 template <int kD> __global__ void fixed() {}
@@ -22,6 +27,16 @@ void launch(const float* q, const float* k, const float* v, float* o, int B, int
 }
 void other() { unused<<<1, 1>>>(); }
 """
+
+
+def _nvcc() -> bool:
+    try:
+        find_toolchain()
+    except CuBridgeError:
+        return False
+    return True
+
+
 BASE = Case({"B": 1, "Hq": 2, "N": 64, "D": 64})
 
 
@@ -43,6 +58,21 @@ def test_what_a_launcher_reaches() -> None:
         "plain",
         "with_head",
     }
+
+
+@pytest.mark.skipif(not _nvcc(), reason="nvcc preprocesses the source")
+def test_what_constants_bar_is_not_reached(tmp_path: Path) -> None:
+    source = tmp_path / "theirs.cu"
+    source.write_text(
+        "__global__ void one() {}\n__global__ void two() {}\n__global__ void three() {}\n"
+        "void launch() {\n  if (WHICH == 1) one<<<1, 1>>>();\n  else two<<<1, 1>>>();\n"
+        "#if WHICH > 1\n  three<<<1, 1>>>();\n#endif\n}\n"
+    )
+    for which, names in ((1, {"one"}), (2, {"two", "three"})):
+        flags = Flags("sm_80", macros=(f"WHICH={which}",))
+        text = preprocessed(source, flags, find_toolchain(), tmp_path)
+        assert b"cudaError" not in text
+        assert reached_functions([text], "launch") == names
 
 
 def test_sizes_are_found_by_one_dimension_and_by_two() -> None:
