@@ -98,6 +98,7 @@ def _row(checked: Checked, findings: int, work: int) -> dict[str, Any]:
     return {
         "case": str(checked.case), "sizes": dict(checked.case.sizes),
         "compared": checked.differences is not None and bool(checked.errors),
+        "kernels": sorted({function_name(x.kernel) for x in checked.launches}),
         "errors": dict(checked.errors), "findings": findings, "instructions": work,
         "launches": [
             f"{function_name(x.kernel)}<<<{x.grid}, {x.block}, {x.shared}>>>"
@@ -141,6 +142,13 @@ def judge_cases(
     if unseen:
         details["sides_not_taken"] = unseen
         reason += f"; not run: {', '.join(unseen)}"
+    for kernel in sorted({k for r in rows for k in r.get("kernels", ())}):
+        own = [r["sizes"] for r in rows if kernel in r.get("kernels", ()) and r["compared"]]
+        there = [s for s in sides_not_taken(recipe, launcher, own) if s not in left]
+        if there:
+            words = [f"where {print_expr(side)}" for side, _ in there]
+            details.setdefault("sides_not_taken_in", {})[kernel] = words
+            reason += f"; not run in {kernel}: {', '.join(words)}"
     data = on_data(recipe)
     if data:
         details["on_data"] = data

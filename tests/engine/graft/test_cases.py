@@ -85,6 +85,16 @@ def test_a_needed_case_that_was_skipped_is_no_pass() -> None:
     assert size.ok and size.reason == "equal; not run: where D > 64"
 
 
+def test_what_one_kernel_of_several_did_not_show_is_named() -> None:
+    rows: list[dict[str, Any]] = [
+        {"case": "N 64", "sizes": CASE, "compared": True, "kernels": ["brief"]},
+        {"case": "N 128", "sizes": {**CASE, "N": 128}, "compared": True, "kernels": ["long"]},
+    ]
+    ran = Ran(Found(True, "equal", {"cases": rows}), {}, 0, 0.0)
+    found = judge_cases(ran, recipe("j < 100"), LAUNCHER, [CASE]).found
+    assert found.ok and found.reason == "equal; not run in brief: where j >= 100"
+
+
 @pytest.mark.parametrize(
     ("keep", "rows", "keys", "may"),
     [
