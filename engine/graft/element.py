@@ -148,7 +148,7 @@ def one_length(expr: Expr) -> Expr:
 
     def short(node: Expr) -> Expr | None:
         match node:
-            case Compare(op, left, right):
+            case Compare(op, left, right) if not any(isinstance(e, Index) for e in walk_expr(node)):
                 return Compare(op, _tidy(left), _tidy(right))
             case Binary("+" | "-") if (made := _tidy(node)) != node:
                 return made
