@@ -84,7 +84,10 @@ def test_the_same_version_is_accepted_where_that_is_asked(
 
 
 def test_a_gate_that_is_asked_for_and_does_not_run_is_missing(
-    session: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    session: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert main(["check", session, "--json"]) == 0
     assert [s["verdict"] for s in json.loads(capsys.readouterr().out)["stages"]] == ["pass"] * 2

@@ -113,8 +113,8 @@ SCHEDULED = [
      "more tiles"),
     ("sliding_window_causal", (SM90,), "max(0, row0 + args.Nk - args.Nq - 1023) // BN, own_end",
      "max(0, row0 + args.Nk - args.Nq - 1022) // BN, own_end", "tile_tail", "passed over"),
-    ("sliding_window_causal", (SM90,), ", own_end) - begin)", ", own_end + 1) - begin)",
-     "tile_tail", "more tiles"),
+    ("sliding_window_causal", (SM90,), ", own_end) - begin)", ", own_end) + 1)", "tile_tail",
+     "more tiles"),
 ]  # fmt: skip
 
 
