@@ -63,7 +63,9 @@ def test_a_kernel_is_adapted_in_its_own_source(
     patch = (tmp_path / "adapted" / "target.patch").read_text()
     assert "+        dot = dot + slopes[head] * (key - row);\n" in patch
     assert "+            float scale, const float* slopes, cudaStream_t stream) {\n" in patch
-    assert len([line for line in patch.splitlines() if line[:1] == "+"]) == 9
+    bound = re.search(r"\+  for \(int first = 0; first < min\(length, (.*)\); first", patch)
+    assert bound and "blockIdx.x" in bound[1]  # tiles above the diagonal are not visited
+    assert len([line for line in patch.splitlines() if line[:1] == "+"]) == 10
     readme = (tmp_path / "adapted" / "README.md").read_text()
     assert len(readme.splitlines()) <= 40
     for said in (
