@@ -219,6 +219,7 @@ class _Head:
     def edit(self, start: int, end: int, new: str) -> Edit:
         why = (
             f"a block has {self.loop.rows} rows from {self.loop.row} on, and the mask keeps for "
-            "none of them a key of the tiles that are left out"
+            "none of them a key of the tiles that are left out; executed so it is right, and does "
+            "less"
         )
         return Edit(self.loop.file, start, end, new, TITLE, why, "mask")
