@@ -56,6 +56,9 @@ def masked_or_scored(recipe: Recipe) -> tuple[Expr | None, Expr | None]:
     """
     if recipe.weight is not None or recipe.late is not None:
         raise TransferError("a weight that is no softmax's is not carried into a foreign kernel")
+    if recipe.other is not None:
+        raise TransferError("a second attention beside the first is not carried into a foreign "
+                            "kernel")  # fmt: skip
     if recipe.sink is not None or recipe.changes_output or recipe.changes_operands:
         raise TransferError(
             "only scores and masks are carried into a foreign kernel: this spec also changes "

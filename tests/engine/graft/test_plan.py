@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,8 @@ from engine.cuir.parser import parse_expr as expr
 from engine.errors import TransferError
 from engine.foreign.launcher import read_launcher
 from engine.foreign.probe.places import Hook, Place
-from engine.graft.plan import plan, refuse_numbers
-from engine.spec.recipes.recipe import Input, Recipe
+from engine.graft.plan import plan, refuse, refuse_numbers
+from engine.spec.recipes.recipe import Input, Other, Recipe
 
 CAP = Input("cap", "extra", "f32", ())
 SLOPES = Input("slopes", "extra", "f32", ("Hq",))
@@ -55,3 +56,9 @@ def test_a_head_size_that_the_launcher_is_not_told_is_a_number() -> None:
     (edit,) = plan(recipe("x * rsqrt(D)", "j < i + D"), [Hook((place,), 1, 1, 1, "seen")],
                    {file: FIXED}, file, entry, "-INFINITY", 48)  # fmt: skip
     assert edit.text == "\n  if (j >= i + 48) s = -INFINITY;"
+
+
+def test_a_second_attention_is_refused() -> None:
+    made = replace(recipe("x", "j <= i"), other=Other("q2", "k2", expr("o - o2")))
+    with pytest.raises(TransferError, match="a second attention beside the first"):
+        refuse(made)
