@@ -130,4 +130,3 @@ def _why_not(command: str) -> str:
     except ValueError as error:
         return f"not a command: {error}"
     return "" if words[:1] == ["import"] else "the command begins with import"
-

@@ -131,11 +131,12 @@ class AskedTerms:
 
 class ScheduleGoals(AskedTerms):
     """The goals of one schedule and one mask: `keep` is the recipe's predicate over i, j, b, h and
-    the sizes. Raises `NotWhole` where one of them reads more than sizes."""
+    the sizes, and inputs that it reads, as functions of their indices. Raises `NotWhole` where one
+    of them reads more."""
 
     def __init__(
         self, terms: Terms, domain: Domain, fields: Mapping[str, Value], asked: TileSchedule,
-        keep: Expr,
+        keep: Expr, reads: Mapping[str, Any] | None = None,
     ) -> None:  # fmt: skip
         super().__init__(terms, domain, fields, asked)
         self.i, self.j, self.later = z3.Ints("i j later")
@@ -143,7 +144,7 @@ class ScheduleGoals(AskedTerms):
             *(self.i >= self.row0, self.i < self.row0 + asked.part, self.i < self.nq),
             *(self.j >= 0, self.j < self.nk),
         )
-        env = {**domain.sizes, "b": self.b, "h": self.h, "i": self.i, "j": self.j}
+        env = {**domain.sizes, "b": self.b, "h": self.h, "i": self.i, "j": self.j, **(reads or {})}
         self.kept = terms.truth(keep, env, (*self.rows, *self.pair))
 
     def stated(self) -> Iterator[Stated]:

@@ -128,18 +128,29 @@ class _Search:
         files = reached(self.bench.asked.source, self.bench.asked.flags.includes)
         order = list(dict.fromkeys(files.values()))
         texts: dict[Path, bytes] = {}
+        executed = self.executed()
         before = 0
         for count in range(1, len(order) + 1):
             taken = tuple(f for f, root in files.items() if root in order[:count])
             texts |= {f: read_source(f) for f in taken if f not in texts}
             functions = self.reached(texts)
-            looks = [Look(b, v.name) for f in taken for b in boundaries(f, texts[f], functions)
+            looks = [Look(b, v.name) for f in taken
+                     for b in boundaries(f, texts[f], functions, executed.get(f, ()))
                      for v in b.mentioned]  # fmt: skip
             if len(looks) > MOST_LOOKS:
                 return
             if len(looks) > before:
                 yield looks, taken
             before = len(looks)
+
+    def executed(self) -> dict[Path, set[int]]:
+        """The lines that instructions of the kernels are of, by file."""
+        out: dict[str, set[int]] = {}
+        for kernel in self.base.module.kernels.values():
+            for place in {at.source for at in kernel.code if at.source is not None}:
+                for one in place.chain():
+                    out.setdefault(one.file, set()).add(one.line)
+        return {Path(file).resolve(): lines for file, lines in out.items()}
 
     def reached(self, texts: dict[Path, bytes]) -> set[str]:
         """The names of functions that the launcher reaches, itself left out: those that a function

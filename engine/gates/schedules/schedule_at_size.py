@@ -85,11 +85,11 @@ class ScheduleAt:
         if count > MOST * (self.tiles + 1):
             words = f"more tiles are visited than there are, for the rows from {row0} on"
             return Fault((asked.count,), words, place)
-        passing = tuple(name for name in asked.passing if name is not None)
         lead, tail = (f(b, h, q0, row0) if count else 0 for f in (self.lead, self.tail))
         if not 0 <= lead <= lead + tail <= count:
             words = "more tiles are passed over than the block has, or fewer than none"
-            return Fault(passing, f"{words}, for the rows from {row0} on", place)
+            name = asked.lead if not 0 <= lead <= count else asked.tail
+            return Fault((str(name),), f"{words}, for the rows from {row0} on", place)
         visited = [self.index(b, h, q0, step) for step in range(count)]
         self.evaluations += count + 2
         for n in visited:
@@ -104,7 +104,7 @@ class ScheduleAt:
             if pair is not None and times != 1:
                 ways = {
                     "is never visited": (asked.count, asked.index),
-                    "is passed over": passing,
+                    "is passed over": (str(asked.lead if n in visited[:lead] else asked.tail),),
                     "is visited more than once": (asked.index,),
                 }  # fmt: skip
                 does = 2 if times > 1 else 1 if n in visited else 0

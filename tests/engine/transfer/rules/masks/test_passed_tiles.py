@@ -17,7 +17,10 @@ pytestmark = pytest.mark.xdist_group("tiles")  # which shares what is carried ov
 KERNEL = "flash_fwd_sm90"
 ROWS = 64
 # Masks whose first kept key moves with the row, and which keep no prefix for all.
-WINDOWS = frozenset({"sliding_window", "sliding_window_causal"})
+WINDOWS = frozenset(
+    {"sliding_window", "sliding_window_causal", "sinks_window", "flex_softcap_window",
+     "causal_blockwise"}
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("spec", masked(data=False))
