@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         for row in rows:
             untold = f"  ({row.untold})" if row.untold else ""
-            show(f"{'same   ' if row.same else 'DIFFERS'}  {row.name}{untold}")
+            show(f"{row.word:<7}  {row.name}{untold}")
         if first is not None:
             say(f"first difference: {first.name}: was {first.was}, now {first.now}")
     return FAILED if first is not None else 0

@@ -98,8 +98,9 @@ def check_kernel(
         scalars = reference.scalars if reference else {}
         types = reference.types if reference else {}
         entry = read_launcher(
-            text, str(asked.source), asked.launcher, shapes, asked.dtype, scalars, types
-        )
+            text, str(asked.source), asked.launcher, shapes, asked.dtype, scalars, types,
+            {name for sizes in asked.sizes for name in sizes},
+        )  # fmt: skip
         said(f"compiling {asked.source.name} for {asked.flags.arch}")
         compiled = compile_kernel(asked.source, entry, asked.flags, tools, folder)
         # Peaked values besides: of logits around 0 a cap is a line, within a half's rounding.
@@ -112,7 +113,8 @@ def check_kernel(
             sizes = complete(entry, case.sizes)
             if reference is None or child is None:
                 inputs = draw(entry, sizes)
-                _, launches = execute(compiled, entry, sizes, inputs, {}, asked.flags.arch, folder)
+                _, launches = execute(compiled, entry, sizes, inputs, {}, asked.flags.arch, folder,
+                                      memory_only=True)  # fmt: skip
                 yield Checked(case, tuple(launches))
                 continue
             if not reference.allows(sizes):

@@ -8,6 +8,8 @@ from typing import Any
 
 from engine.foreign.probe.places import Found, Hook, Loop, Place
 
+_ROWS = {"m": "the maximum{} that weights are taken by", "l": "the sum that O is divided by"}
+
 
 def found_text(found: Found) -> str:
     """What a person reads: places with their lines, coordinates and evidence, and the rest."""
@@ -33,10 +35,15 @@ def _lines(found: Found) -> Iterator[tuple[str, tuple[Path, int] | None]]:
     for loop in found.loops:
         at = (loop.file, loop.line)
         yield f"{_at(*at)}: the loop over keys: {_loop(loop)}", at
+    for row in found.rows:
+        at = (row.file, row.line)
+        unit = "" if row.unit == "1" else f" times {row.unit}"
+        what = _ROWS[row.what].format(unit)
+        yield f"{_at(*at)}: {row.variable} holds {what}: {row.evidence}", at
     for meaning in found.meanings:
         at = (meaning.file, meaning.line)
         yield f"{_at(*at)}: {meaning.variable} holds {meaning.what}: {meaning.evidence}", at
-    if found.loops or found.meanings:
+    if found.loops or found.rows or found.meanings:
         yield "", None
     if not found.hooks:
         yield "no place was found that holds the scores", None
@@ -79,6 +86,11 @@ def found_rows(found: Found) -> dict[str, Any]:
             {"what": m.what, "file": str(m.file), "line": m.line, "variable": m.variable,
              "evidence": m.evidence}
             for m in found.meanings
+        ],
+        "rows": [
+            {"what": r.what, "file": str(r.file), "line": r.line, "variable": r.variable,
+             "element": r.element, "unit": r.unit, "evidence": r.evidence}
+            for r in found.rows
         ],
         "refused": list(found.refused),
         "executed": dict(found.executed),

@@ -344,6 +344,7 @@ class Work(Content):
             "options": dict(options),
             "base": None if base is None else print_module(base),
             "archs": list(self.package.archs),
+            "sizes": dict(self.package.sizes.most),
         }
         answer = self.bench.child.call(
             "judge",
