@@ -348,7 +348,7 @@ def _inputs(program: Program, read: Read) -> tuple[Input, ...]:
     out = []
     for t in program.tensors:
         role = roles.get(Name(t.name), "extra")
-        own = other is None or Name(t.name) not in (other.q.base, other.k.base)
+        own = role == "extra" or Name(t.name) in (reading.q.base, reading.k.base, reading.v.base)
         dims = [renamed.get(d, d) for d in t.dims]
         if t.name in parts:  # which may be as wide as v by chance
             dims = [n if d == "Dv" else d for n, d in zip(t.dims, dims, strict=True)]
@@ -356,7 +356,7 @@ def _inputs(program: Program, read: Read) -> tuple[Input, ...]:
             check_dims(program.source, t.name, dims, t.line)
         else:
             _check_dims(program, t)
-            dims = _with_ones(dims, "Hq" if role == "q" else "Hkv")
+            dims = _with_ones(dims, ("B", "Hq", "Nq") if role == "q" else ("B", "Hkv"))
         if role == "q":
             # One name for both lengths or head counts: q's own dimensions keep the query's.
             for variable, called in (("i", "Nq"), ("h", "Hq")):
@@ -376,9 +376,9 @@ def _inputs(program: Program, read: Read) -> tuple[Input, ...]:
     return tuple(out)
 
 
-def _with_ones(dims: list[str], heads: str) -> list[str]:
-    """The dimensions of q, k or v with a batch or a head of one called by its part."""
-    missing = [d for d in ("B", heads) if d not in dims]
+def _with_ones(dims: list[str], parts: Sequence[str]) -> list[str]:
+    """The dimensions of q, k or v with a batch, a head or a query of one called by its part."""
+    missing = [d for d in parts if d not in dims]
     return [missing.pop(0) if d == "1" and missing else d for d in dims]
 
 

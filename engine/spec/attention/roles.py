@@ -130,6 +130,11 @@ def _read_both(
             "q or k of two attentions that are combined is changed before the product",
             "normalise and rotate them before the function: pass all four as they are multiplied",
         )
+    if one.q.base == other.q.base or other.k.base not in (one.k.base, *_apart(one, other)):
+        raise Unprepared(
+            "two attentions are combined that read q or k from one input",
+            "pass each as an input of its own: views such as q[:, 0::2] and q[:, 1::2] will do",
+        )
     keys = frozenset(e.id for v in (one.v, other.v) for e in v.index if isinstance(e, Name))
     known = dict.fromkeys(keys - {*outputs}, Name("j"))
     apart = ["values"] * (rename(one.v, known) != rename(other.v, known))
@@ -141,6 +146,11 @@ def _read_both(
         )
     value = tidied(rename(both.value, place))
     return replace(one, other=OtherReading(other.q, other.k, value))
+
+
+def _apart(one: Reading, other: Reading) -> tuple[Expr, ...]:
+    """The other one's k, where it is none of the inputs of the first."""
+    return () if other.k.base in (one.q.base, one.v.base, other.q.base) else (other.k.base,)
 
 
 _ALIKE = {
@@ -390,6 +400,8 @@ def _places(
     alone = _only_one(q, outputs, d, inputs)
     shared = [o for o in simple if mentions(k, o) or mentions(v, o)]
     rows = [o for o in simple if o not in shared]
+    if len(shared) == 2 and not rows:  # a batch and a head: it is one query
+        alone = dict.fromkeys(alone, Name("i"))
     lost = [o for o in outputs if o != d and o not in simple and o not in alone]
     if (
         lost
@@ -404,7 +416,7 @@ def _places(
     names = inputs[q.base.id]
     place: dict[str, Expr] = {j: Name("j"), **alone}
     label = {e.id: names[n] for n, e in enumerate(q.index) if isinstance(e, Name)}
-    if len(rows) != 1:
+    if len(rows) != 1 and Name("i") not in alone.values():
         # A head of q that k does not have (one key head for all) looks like a row: by name then.
         heads = [o for o in rows if label[o].lower().startswith("h")]
         if len(rows) == 2 and len(heads) == 1:
@@ -412,7 +424,7 @@ def _places(
             rows.remove(heads[0])
         else:
             raise NotAttention("which dimension of q holds the rows is unclear", LLM)
-    place[rows[0]] = Name("i")
+    place |= {row: Name("i") for row in rows}
     batch = [o for o in shared if label[o].lower().startswith("b")]
     if len(shared) == 2:
         b = batch[0] if len(batch) == 1 else next(o for o in simple if o in shared)
@@ -428,7 +440,8 @@ def _places(
 def _only_one(
     q: Index, outputs: tuple[str, ...], d: str, inputs: Mapping[str, tuple[str, ...]]
 ) -> dict[str, Expr]:
-    """The output's variable over a batch of one, or over one head: q is declared with a 1 there."""
+    """The output's variable over a batch of one, over one head or over one query: q is declared
+    with a 1 there."""
     assert isinstance(q.base, Name)
     names = inputs[q.base.id]
     ones = [n for n, e in enumerate(q.index) if isinstance(e, Num) and names[n] == "1"]

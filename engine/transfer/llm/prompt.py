@@ -84,8 +84,11 @@ def task_text(task: Task) -> str:
     )
 
 
-def repair_text(found: Outcome[Any], earlier: Sequence[str], steer: str, what: str) -> str:
-    """What goes back after an attempt that did not get through; `what` is to be answered again."""
+def repair_text(
+    found: Outcome[Any], earlier: Sequence[str], steer: str, what: str, left: int
+) -> str:
+    """What goes back after an attempt that did not get through; `what` is to be answered again, and
+    `left` answers remain, that one among them."""
     where = f"\nThe op where it was found:\n\n{fenced(found.shown, 'cuir')}\n"
     return render(
         "repair",
@@ -96,12 +99,19 @@ def repair_text(found: Outcome[Any], earlier: Sequence[str], steer: str, what: s
         earlier=_earlier(earlier),
         steer=instruction_text(steer),
         what=what,
+        left=_left(left),
     )
 
 
-def incomplete_text(reason: str, steer: str = "") -> str:
+def incomplete_text(reason: str, left: int, steer: str = "") -> str:
     """What goes back after an answer that was cut off, filtered or empty."""
-    return render("incomplete", reason=visible(reason), steer=instruction_text(steer))
+    return render(
+        "incomplete", reason=visible(reason), steer=instruction_text(steer), left=_left(left)
+    )
+
+
+def _left(answers: int) -> str:
+    return "This is the last answer." if answers == 1 else f"{answers} answers remain."
 
 
 def render(name: str, /, **values: str) -> str:

@@ -72,9 +72,11 @@ def twice(module: Module, case: Case) -> Module:
     other, found = case.recipe.other, case.found
     assert other is not None
     output = next(i.name for i in case.recipe.inputs if i.made == OTHER)
+    extra = {i.name for i in case.used}  # k may be that of both
     instead: dict[Expr, Expr] = {
         Attr(Name("args"), found.fields[role]): Attr(Name("args"), name)
         for role, name in (("q", other.q), ("k", other.k), ("o", output))
+        if role == "o" or name in extra
     }
     flag = of_other(case)
 

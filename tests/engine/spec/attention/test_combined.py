@@ -66,6 +66,10 @@ REFUSED = {
         "return weights(q1, k1) @ v - 0.5 * (weights(q2, k2) @ k1)",
         "two attentions are combined",
     ),
+    "one q": (
+        "return (weights(q1, k1) - 0.5 * weights(q1, k2)) @ v",
+        "two attentions are combined that read q or k from one input",
+    ),
     "a norm before": (
         "return (weights(q1, k1) - 0.5 * weights(F.normalize(q2, dim=-1), k2)) @ v",
         "q or k of two attentions that are combined is changed before the product",
@@ -90,6 +94,14 @@ def test_what_both_become_is_read(name: str, tmp_path: Path) -> None:
     assert print_expr(recipe.output) == output
     assert {i.name: i.dims for i in recipe.inputs}["q2"] == ("B", "Hq", "Nq", "D")
     assert recipe_from_json(recipe_to_json(recipe)) == recipe
+
+
+def test_both_may_have_one_k(tmp_path: Path) -> None:
+    recipe = read_recipe(spec(tmp_path, "", "return (weights(q1, k1) - weights(q2, k1)) @ v"))
+    assert recipe.other is not None and (recipe.other.q, recipe.other.k) == ("q2", "k1")
+    assert {i.name: i.role for i in recipe.inputs} == {
+        "q1": "q", "k1": "k", "v": "v", "q2": "extra", "k2": "extra",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", REFUSED)
