@@ -22,8 +22,12 @@ QUOTED = {
     "engine.gates.widths.value_ranges": {
         "block_id", "claim", "compact", "fetch", "greatest", "grid_dim", "least", "post",
     },
-    "engine.gates.reachability.witness_search": {"block_id", "sm_count", "warpgroup_id"},
+    "engine.gates.reachability.name_values": {"block_id", "sm_count", "warpgroup_id"},
     "engine.gates.analysis.path_conditions": {"grid_dim"},
+    # Lemmas are about what these ops say of one pair.
+    "engine.gates.schedules.list_goals": {
+        "block_id", "class_of", "greatest", "grid_dim", "least", "put",
+    },
     "engine.gates.schedules.work_pieces": {"block_id", "grid_dim"},
     "engine.lift.names.constants": {"sizeof"},
     "engine.service.views.drawn_lists": {
