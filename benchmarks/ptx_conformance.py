@@ -3,6 +3,7 @@
     python benchmarks/ptx_conformance.py pack DIR       what a GPU has not run yet, with a runner
     python3 DIR/run.py                                  on the GPU; leaves DIR/out
     python benchmarks/ptx_conformance.py record DIR     compares DIR/out and keeps the verdicts
+    python benchmarks/ptx_conformance.py uncovered PTX  opcodes of a kernel without case or verdict
 
 The runner needs torch and the driver alone. A verdict is kept by the hash of a case's PTX (or of
 its source, for kernels in CUDA) and its inputs, so that a changed case is run again.
@@ -13,13 +14,17 @@ from __future__ import annotations
 import argparse
 import json
 import subprocess
+import sys
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from engine.ptx import conformance, memory_cases
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benchmarks.ptx_cases import memory_cases, register_cases
 from engine.ptx.launch import Launch, run
 from engine.ptx.memory import GLOBAL, HALF, WINDOW, Tensor
 from engine.ptx.parser import parse_module
@@ -30,15 +35,18 @@ from engine.ptx.records import (
     Record,
     Verdict,
     case_hash,
+    form,
     kernel_opcodes,
     read_record,
+    unproven,
     write_record,
 )  # fmt: skip
+from engine.ptx.syntax import Instruction
 
 Array = np.ndarray[Any, Any]
 
-HAND = ("memory", "threads", "wmma")  # kernels/conformance/ptx/*.cu
-HAND_SHARED = {"memory": 32 << 10, "threads": 0, "wmma": 0}
+HAND = ("memory", "threads", "wmma", "wmma_shared")  # kernels/conformance/ptx/*.cu
+HAND_SHARED = {"memory": 32 << 10, "threads": 0, "wmma": 0, "wmma_shared": 0}
 
 RUNNER = '''\
 """Runs the cases beside it on a GPU: python3 run.py"""
@@ -138,16 +146,16 @@ def hand_ptx(folder: Path) -> dict[str, str]:
     return out
 
 
-def instructions() -> tuple[dict[str, conformance.Case], dict[str, memory_cases.MemoryCase]]:
+def instructions() -> tuple[dict[str, register_cases.Case], dict[str, memory_cases.MemoryCase]]:
     text = (CASES / "instructions.ptx").read_text()
     kernels = list(parse_module(text, "instructions.ptx").kernels.values())
-    return conformance.cases(kernels), memory_cases.memory_cases(kernels)
+    return register_cases.cases(kernels), memory_cases.memory_cases(kernels)
 
 
 def hashes() -> dict[str, str]:
     """The hash of each case as it is now, by its name."""
     registers, memory = instructions()
-    out = {o: case_hash(c.ptx.replace(c.name, "case"), conformance.inputs(c))
+    out = {o: case_hash(c.ptx.replace(c.name, "case"), register_cases.inputs(c))
            for o, c in registers.items()}  # fmt: skip
     out |= {o: case_hash(c.ptx, memory_cases.words()) for o, c in memory.items()}
     for name in HAND:
@@ -164,13 +172,13 @@ def pack(folder: Path) -> None:
     texts, given = [], {"words": memory_cases.words()}
     wanted = {o: c for o, c in registers.items() if now[o] not in proven}
     if wanted:
-        (folder / "registers.ptx").write_text(conformance.module_text(wanted.values()))
+        (folder / "registers.ptx").write_text(register_cases.module_text(wanted.values()))
         made = []
         for opcode, case in wanted.items():
-            given[case.name] = conformance.inputs(case)
-            size = conformance.THREADS * conformance.BLOCKS * conformance.SLOT
+            given[case.name] = register_cases.inputs(case)
+            size = register_cases.THREADS * register_cases.BLOCKS * register_cases.SLOT
             made.append(_entry(opcode, case.name, case.name, size * max(len(case.writes), 1),
-                               conformance.BLOCKS, 0))  # fmt: skip
+                               register_cases.BLOCKS, 0))  # fmt: skip
         texts.append({"file": "registers.ptx", "cases": made})
     boxes = [c for o, c in memory.items() if now[o] not in proven]
     if boxes:
@@ -231,11 +239,11 @@ def record(folder: Path) -> int:
     registers, memory = instructions()
     now = hashes()
     mine = {o: c for o, c in registers.items() if o in there}
-    here = conformance.expected(mine, {o: conformance.inputs(c) for o, c in mine.items()})
+    here = register_cases.expected(mine, {o: register_cases.inputs(c) for o, c in mine.items()})
     made: list[Verdict] = []
     for opcode, case in mine.items():
         gpu = there[opcode].reshape(here[opcode].shape)
-        words = conformance.differences(case, here[opcode], gpu)
+        words = register_cases.differences(case, here[opcode], gpu)
         made.append(Verdict(opcode, (opcode,), now[opcode], words or "agrees"))
     boxes = [c for o, c in memory.items() if o in there]
     values = memory_cases.expected(boxes)
@@ -270,6 +278,20 @@ def record(folder: Path) -> int:
     return len(bad)
 
 
+def uncovered(code: Iterable[Instruction]) -> dict[str, str]:
+    """The opcodes of a kernel that no GPU was seen to agree on: whether they have a case at all."""
+    registers, memory = instructions()
+    opcodes = {*registers, *(o for c in memory.values() for o in c.opcodes)}
+    missing = unproven(code)
+    if {form(at.opcode) for at in missing} - {form(o) for o in opcodes}:
+        with tempfile.TemporaryDirectory() as scratch:
+            for name, text in hand_ptx(Path(scratch)).items():
+                for kernel in parse_module(text, name).kernels.values():
+                    opcodes |= kernel_opcodes(kernel)
+    have = {form(o) for o in opcodes}
+    return {at.opcode: "not run yet" if form(at.opcode) in have else "no case" for at in missing}
+
+
 def _differs(here: Array, there: Array, sums: bool) -> str:
     there = there[: len(here)]
     bad = here != there
@@ -285,12 +307,18 @@ def _differs(here: Array, there: Array, sums: bool) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=("pack", "record"))
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("what", choices=("pack", "record", "uncovered"))
+    parser.add_argument("folder", type=Path, metavar="DIR or PTX")
     given = parser.parse_args()
     if given.what == "pack":
         pack(given.folder)
         return 0
+    if given.what == "uncovered":
+        kernels = parse_module(given.folder.read_text(), str(given.folder)).kernels.values()
+        rows = uncovered(at for kernel in kernels for at in kernel.code)
+        for opcode, words in rows.items():
+            print(f"{opcode}: {words}")
+        return 1 if rows else 0
     return 1 if record(given.folder) else 0
 
 

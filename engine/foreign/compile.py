@@ -92,8 +92,8 @@ class Flags:
 class DoesNotCompile(InputError):
     """A source that nvcc refuses; `output` is all that it said."""
 
-    def __init__(self, message: str, output: str) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, output: str, fix: str = "") -> None:
+        super().__init__(message, fix=fix)
         self.output = output
 
 
@@ -189,7 +189,7 @@ class _Build:
         prune(cache.parent, cache)
 
     def refusal(self, output: str) -> DoesNotCompile:
-        return DoesNotCompile(_reason(output, self.source), output)
+        return DoesNotCompile(_reason(output, self.source), output, _fix(output))
 
     def key(self, words: Sequence[str], driver: str) -> str:
         """A digest of all that decides what nvcc makes, wherever the build's folder is."""
@@ -221,6 +221,15 @@ class _Build:
         write(target, data.replace(old, new) if b".version" in data[:4096] else data)
         if os.access(source, os.X_OK):
             target.chmod(0o755)
+
+
+def _fix(output: str) -> str:
+    """What nvcc's own words say would help."""
+    flag = re.search(r"flag '(--[\w-]+)' can be used", output)
+    if flag is not None:
+        return f"--nvcc={flag[1]}"
+    header = re.search(r"fatal error: (\S+): No such file", output)
+    return f"-I FOLDER, of the folder that has {header[1]}" if header else ""
 
 
 def _reason(output: str, source: Path) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from engine.ptx.decode import Decoder, Site
@@ -13,8 +11,6 @@ from engine.ptx.machine import Run
 from engine.ptx.memory import LOCAL, PARAM, SHARED
 from engine.ptx.registers import dtype
 from engine.ptx.syntax import Address, Register, Symbol, Vector, width
-
-Array = np.ndarray[Any, Any]
 
 SPACES = ("global", "shared", "local", "param", "const", "shared::cta", "shared::cluster",
           "param::entry", "param::func")  # fmt: skip
@@ -144,12 +140,13 @@ def _load(site: Site) -> Run:
     item, count = width(site.type), len(puts)
     size = item * count
     memory, at, held = site.machine.memory, site.at, dtype(site.type)
+    steps = [np.array(k * item) for k in range(count)]
 
     def load(lanes: Lanes) -> None:
         where, offset, _ = memory.load(space, address(lanes), size, lanes, at)
         memory.note_unset(where, offset, size, at)
-        for k, put in enumerate(puts):
-            put(lanes, memory.read(where, offset + k * item, item).view(held))
+        for step, put in zip(steps, puts, strict=True):
+            put(lanes, memory.read(where, offset + step, item).view(held))
 
     return load
 

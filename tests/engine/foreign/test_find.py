@@ -17,6 +17,7 @@ from engine.foreign.probe.find import find
 from engine.foreign.probe.found import found_rows, found_text
 from engine.foreign.probe.places import Found
 
+MMA = Path(__file__).parents[1] / "ptx" / "kernels" / "mma.cu"
 FOLDER = Path(__file__).parent / "kernels"
 
 
@@ -122,7 +123,7 @@ def test_a_plain_kernel_and_its_renamed_twin(tmp_path: Path) -> None:
 
 def test_registers_of_a_matmul() -> None:
     sizes = {"Hq": 2, "Hkv": 1, "Nq": 64, "Nk": 96, "D": 64}
-    found = find(Asked(FOLDER / "mma.cu", Flags("sm_80"), sizes=(sizes,)))
+    found = find(Asked(MMA, Flags("sm_80"), sizes=(sizes,)))
     assert {p.variable: dict(p.coordinates) for h in found.hooks for p in h.places} == {
         "s[n][2 * r + j]": {
             "b": "batch", "h": "head", "i": "first + warp * 16 + lane / 4 + 8 * r", "j": "key",
@@ -191,7 +192,7 @@ def test_packed_tiles_and_their_twin(tmp_path: Path) -> None:
 
 
 def test_a_recurrence_has_no_scores(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    source = (FOLDER.parents[1] / "ptx" / "kernels" / "recurrence.cu").read_text("utf-8")
+    source = MMA.with_name("recurrence.cu").read_text("utf-8")
     launcher = """
 void launch(const float* q, const float* k, const float* v, float* o, int B, int Hq, int N) {
   recurrence<<<B * Hq, 64>>>(q, k, v, o, N, 0.9f);
