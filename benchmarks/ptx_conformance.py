@@ -3,6 +3,7 @@
     python benchmarks/ptx_conformance.py pack DIR       what a GPU has not run yet, with a runner
     python3 DIR/run.py                                  on the GPU; leaves DIR/out
     python benchmarks/ptx_conformance.py record DIR     compares DIR/out and keeps the verdicts
+    python benchmarks/ptx_conformance.py uncovered PTX  opcodes of a kernel without case or verdict
 
 The runner needs torch and the driver alone. A verdict is kept by the hash of a case's PTX (or of
 its source, for kernels in CUDA) and its inputs, so that a changed case is run again.
@@ -15,6 +16,7 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -33,15 +35,18 @@ from engine.ptx.records import (
     Record,
     Verdict,
     case_hash,
+    form,
     kernel_opcodes,
     read_record,
+    unproven,
     write_record,
 )  # fmt: skip
+from engine.ptx.syntax import Instruction
 
 Array = np.ndarray[Any, Any]
 
-HAND = ("memory", "threads", "wmma")  # kernels/conformance/ptx/*.cu
-HAND_SHARED = {"memory": 32 << 10, "threads": 0, "wmma": 0}
+HAND = ("memory", "threads", "wmma", "wmma_shared")  # kernels/conformance/ptx/*.cu
+HAND_SHARED = {"memory": 32 << 10, "threads": 0, "wmma": 0, "wmma_shared": 0}
 
 RUNNER = '''\
 """Runs the cases beside it on a GPU: python3 run.py"""
@@ -273,6 +278,20 @@ def record(folder: Path) -> int:
     return len(bad)
 
 
+def uncovered(code: Iterable[Instruction]) -> dict[str, str]:
+    """The opcodes of a kernel that no GPU was seen to agree on: whether they have a case at all."""
+    registers, memory = instructions()
+    opcodes = {*registers, *(o for c in memory.values() for o in c.opcodes)}
+    missing = unproven(code)
+    if {form(at.opcode) for at in missing} - {form(o) for o in opcodes}:
+        with tempfile.TemporaryDirectory() as scratch:
+            for name, text in hand_ptx(Path(scratch)).items():
+                for kernel in parse_module(text, name).kernels.values():
+                    opcodes |= kernel_opcodes(kernel)
+    have = {form(o) for o in opcodes}
+    return {at.opcode: "not run yet" if form(at.opcode) in have else "no case" for at in missing}
+
+
 def _differs(here: Array, there: Array, sums: bool) -> str:
     there = there[: len(here)]
     bad = here != there
@@ -288,12 +307,18 @@ def _differs(here: Array, there: Array, sums: bool) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=("pack", "record"))
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("what", choices=("pack", "record", "uncovered"))
+    parser.add_argument("folder", type=Path, metavar="DIR or PTX")
     given = parser.parse_args()
     if given.what == "pack":
         pack(given.folder)
         return 0
+    if given.what == "uncovered":
+        kernels = parse_module(given.folder.read_text(), str(given.folder)).kernels.values()
+        rows = uncovered(at for kernel in kernels for at in kernel.code)
+        for opcode, words in rows.items():
+            print(f"{opcode}: {words}")
+        return 1 if rows else 0
     return 1 if record(given.folder) else 0
 
 

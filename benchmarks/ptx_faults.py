@@ -94,6 +94,14 @@ def lost(name: str, *modifiers: str) -> Change:
     return change
 
 
+def lost_barrier(warp: bool) -> Change:
+    def change(kernel: Kernel, k: int, at: Instruction) -> Iterator[Kernel]:
+        if at.name == "bar" and at.has("sync") and at.has("warp") == warp:
+            yield _with(kernel, k, _nothing(at))
+
+    return change
+
+
 def lost_wait(kernel: Kernel, k: int, at: Instruction) -> Iterator[Kernel]:
     if at.name == "mbarrier" and at.has("try_wait"):
         yield _with(kernel, k, replace(at, name="setp", modifiers=("eq", "u32"),
@@ -207,7 +215,8 @@ def distance(kernel: Kernel, k: int, at: Instruction) -> Iterator[Kernel]:
 
 
 OPERATORS: dict[str, Change] = {
-    "lost bar.sync": lost("bar", "sync"),
+    "lost bar.sync": lost_barrier(False),
+    "lost bar.warp.sync": lost_barrier(True),
     "lost cp.async.wait_group": lost("cp", "wait_group"),
     "lost commit_group": lost("cp", "commit_group"),
     "lost wgmma.wait_group": lost("wgmma", "wait_group"),

@@ -17,6 +17,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     kernel_options(parser)
 
 
+def folder_of(args: argparse.Namespace) -> Path:
+    """The folder that is written."""
+    return Path(args.out or Path(args.kernel).stem)
+
+
 def run(args: argparse.Namespace) -> int:
     from engine.errors import InputError
     from engine.foreign.package import write_package
@@ -25,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
     asked = asked_from(path, args)
     if asked.reference is None:
         raise InputError("a kernel is imported with its reference", fix="--reference SPEC.py")
-    folder = Path(args.out or path.stem)
+    folder = folder_of(args)
     if folder.exists():
         raise InputError(f"{folder} exists", fix="remove it, or name another with --out")
     _draft_if_missing(path, args.launcher)

@@ -226,16 +226,27 @@ class StartScreen(ActionScreen):
         if self._opens():
             return
         assert spec is not None  # the action's condition
+        self.choose(kernel, spec.path, spec.label)
+
+    def choose(self, kernel: str, spec: Path, label: str) -> None:
+        """Open a new session: a kernel by its name or folder, and a spec."""
         self._starting = True
-        app = self.cubridge
 
         def choose() -> object:
             from cubridge_tui import desk
 
-            return desk.choose(kernel, spec.path)
+            return desk.choose(kernel, spec)
 
-        self.say(f"opening: {kernel} with {spec.label}")
-        app.jobs.submit("start", choose, self._begun, quiet=True)
+        self.say(f"opening: {kernel} with {label}")
+        self.cubridge.jobs.submit("start", choose, self._begun, quiet=True)
+
+    def do_bring(self) -> None:
+        from cubridge_tui.screens.bring import Bringing
+
+        Bringing(self, self.lists.specs).begin()
+
+    def do_bring_cancel(self) -> None:
+        self.cubridge.jobs.stop()
 
     def _begun(self, outcome: Outcome) -> None:
         self._starting = False

@@ -9,6 +9,7 @@ is the output.
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -21,7 +22,8 @@ from engine.errors import InputError, Where
 # What a pointer's element type is called, and the type that is meant.
 _ELEMENTS = {
     "float": "f32", "double": "f64", "half": "f16", "__half": "f16", "__nv_bfloat16": "bf16",
-    "nv_bfloat16": "bf16", "bf16": "bf16", "bfloat16_t": "bf16", "half_t": "f16", "int": "i32",
+    "nv_bfloat16": "bf16", "bf16": "bf16", "bfloat16_t": "bf16", "half_t": "f16",
+    "BFloat16": "bf16", "Half": "f16", "int": "i32",
     "int32_t": "i32", "int64_t": "i64", "unsigned char": "u8", "uint8_t": "u8", "bool": "u8",
     "int8_t": "i8", "void": "",
 }  # fmt: skip
@@ -78,12 +80,13 @@ class Launcher:
 
 def read_launcher(
     source: str, path: str, name: str, shapes: Mapping[str, str], dtype: str,
-    scalars: Collection[str] = (), types: Mapping[str, str] = {},
+    scalars: Collection[str] = (), types: Mapping[str, str] = {}, sizes: Collection[str] = (),
 ) -> Launcher:  # fmt: skip
     """The launcher `name` of a source.
 
     Args:
         shapes: dimensions of tensors by name, beside the usual ones.
+        sizes: names of further whole numbers that have a value.
         dtype: of tensors that the launcher takes as `void*` or `torch::Tensor`.
         scalars: names of numbers that have a value.
         types: elements of tensors by name that are not of `dtype`, where C++ does not say them.
@@ -101,7 +104,8 @@ def read_launcher(
         )
     declarator = declarator_of(found[0])
     listed = declarator.child_by_field_name("parameters") if declarator else None
-    known = _Known({**SHAPES, **shapes}, dtype, frozenset(scalars), types)
+    known = _Known({**SHAPES, **shapes}, dtype, frozenset(scalars), types, frozenset(sizes),
+                   {**_ELEMENTS, **_named_elements(source)})  # fmt: skip
     parameters = [
         _parameter(node, path, known)
         for node in (listed.named_children if listed else ())
@@ -114,6 +118,14 @@ def read_launcher(
 
 def has_function(source: str, name: str) -> bool:
     return bool(_named(source, name))
+
+
+def declaration(source: str, name: str) -> str:
+    """How a function that the source defines is called, on one line."""
+    node = _named(source, name)[0]
+    body = node.child_by_field_name("body")
+    text = (node.text or b"")[: body.start_byte - node.start_byte if body else None]
+    return " ".join(text.decode("utf-8", "replace").split())
 
 
 def _named(source: str, name: str) -> list[Node]:
@@ -130,6 +142,16 @@ class _Known:
     dtype: str
     scalars: frozenset[str]
     types: Mapping[str, str]
+    sizes: frozenset[str]
+    elements: Mapping[str, str]
+
+
+def _named_elements(source: str) -> dict[str, str]:
+    """What the source calls element types by names of its own: `typedef float fp32;`, `using`."""
+    said = [(m[1], m[2]) for m in re.finditer(r"\btypedef\s+([\w:\s]+?)\s+(\w+)\s*;", source)]
+    said += [(m[2], m[1]) for m in re.finditer(r"\busing\s+(\w+)\s*=\s*([\w:\s]+?)\s*;", source)]
+    bare = ((type.split("::")[-1].strip(), name) for type, name in said)
+    return {name: _ELEMENTS[type] for type, name in bare if type in _ELEMENTS}
 
 
 def _returned(type: str, known: _Known) -> tuple[Parameter, ...]:
@@ -165,6 +187,46 @@ def name_of(function: Node) -> str:
     return name.text.decode() if name is not None and name.text else ""
 
 
+def plain(name: str) -> str:
+    """A function's name without what qualifies it."""
+    return name.rsplit("::", 1)[-1]
+
+
+def names_in(source: bytes) -> Iterator[tuple[str, frozenset[str]]]:
+    """Each function that a file defines, and the names that it spells; those that are spelled
+    outside of all functions under no name."""
+    root = Parser(Language(tree_sitter_cuda.language())).parse(source).root_node
+    yield "", frozenset(_names(root, True))
+    for function in functions_of(root):
+        yield plain(name_of(function)), frozenset(_names(function, False))
+
+
+def _names(node: Node, outside: bool) -> Iterator[str]:
+    if node.type.endswith("identifier"):
+        yield (node.text or b"").decode("utf-8", "replace")
+    dead = _dead(node)
+    for child in node.named_children:
+        if child != dead and not (outside and child.type == "function_definition"):
+            yield from _names(child, outside)
+
+
+def _dead(node: Node) -> Node | None:
+    """The branch of an if that a comparison of two numbers bars."""
+    if node.type != "if_statement":
+        return None
+    condition = node.child_by_field_name("condition")
+    words = (condition.text or b"").decode("utf-8", "replace") if condition else ""
+    found = re.fullmatch(r"\(\s*(\d+)\s*(==|!=|<|>|<=|>=)\s*(\d+)\s*\)", words)
+    if found is None:
+        return None
+    holds = _COMPARED[found[2]](int(found[1]), int(found[3]))
+    return node.child_by_field_name("alternative" if holds else "consequence")
+
+
+_COMPARED = {"==": operator.eq, "!=": operator.ne, "<": operator.lt, ">": operator.gt,
+             "<=": operator.le, ">=": operator.ge}  # fmt: skip
+
+
 def _parameter(node: Node, path: str, known: _Known) -> Parameter:
     text = (node.text or b"").decode()
     where = Where(path, node.start_point[0] + 1)
@@ -183,12 +245,14 @@ def _parameter(node: Node, path: str, known: _Known) -> Parameter:
     if type in ("float", "double"):
         raise InputError(f"what is {name}? a float parameter is `scale`", where=where,
                          fix="leave it out of the launcher, or set it inside")  # fmt: skip
-    dimension = {d.lower(): d for d in {*DIMENSIONS, *(" ".join(known.shapes.values()).split())}}
+    words = (*" ".join(known.shapes.values()).split(), *DIMENSIONS, *known.sizes)
+    dimension = {d.lower(): d for d in words}
     if name.lower() == "n":
         return Parameter(name, "size", "N")
     if name.lower() not in dimension:
         raise InputError(f"what is {name}? a whole number is one of {', '.join(DIMENSIONS)}",
-                         where=where, fix="rename it, or set it inside the launcher")  # fmt: skip
+                         where=where, fix=f'say what it is in a case, --sizes "... {name}=1", or '
+                         "set it inside the launcher")  # fmt: skip
     return Parameter(name, "size", dimension[name.lower()])
 
 
@@ -202,10 +266,10 @@ def _tensor(name: str, type: str, where: Where, known: _Known) -> Parameter:
             fix=f'say its shape with --tensor {name}="B Hq Nq", or allocate it in the launcher',
         )  # fmt: skip
     torch = type == "Tensor"
-    if not torch and type not in _ELEMENTS:
+    if not torch and type not in known.elements:
         raise InputError(f"elements of type {type} are not known", where=where,
                          fix=f"one of {', '.join(filter(None, _ELEMENTS))}")  # fmt: skip
-    said = "" if torch else _ELEMENTS[type]
+    said = "" if torch else known.elements[type]
     element = said or known.types.get(means, known.dtype)
     return Parameter(name, "tensor", means, element, tuple(known.shapes[means].split()),
                      means in OUTPUTS, torch)  # fmt: skip

@@ -79,7 +79,7 @@ def arguments(
 def execute(
     compiled: Compiled, launcher: Launcher, sizes: Mapping[str, int],
     inputs: Mapping[str, Array], scalars: Mapping[str, int | float | bool], arch: str,
-    folder: Path, observer: Observer | None = None,
+    folder: Path, observer: Observer | None = None, memory_only: bool = False,
 ) -> tuple[dict[str, Written], list[Executed]]:  # fmt: skip
     """Runs the launcher on a case and executes every launch that it made.
 
@@ -87,6 +87,7 @@ def execute(
         inputs: the bits of each input tensor by name.
         scalars: further numbers by name; a scale is 1 / sqrt(D) where it has none.
         observer: sees what the source's `observe` instructions say.
+        memory_only: nothing is compared, so that no tensor needs to be an output.
 
     Returns:
         The outputs by name; and the launches with their findings.
@@ -120,7 +121,23 @@ def execute(
             fix="launch it with <<<...>>> or cudaLaunchKernel in that function; where it takes one "
             "head size alone, name that with --head-dim",
         )
+    if memory_only and not launcher.outputs:
+        return {}, launches
     return _outputs(launcher, tensors, returned), launches
+
+
+def launched(
+    compiled: Compiled, launcher: Launcher, sizes: Mapping[str, int],
+    scalars: Mapping[str, int | float | bool], arch: str, folder: Path,
+) -> frozenset[str]:  # fmt: skip
+    """The kernels that the launcher launches in a case, by name; nothing is executed.
+
+    Raises:
+        InputError: as `execute` does.
+    """
+    words = arguments(launcher, sizes, scalars)
+    events = _events(compiled, launcher, words, len(launcher.tensors), arch, folder)
+    return frozenset(e["kernel"] for e in events if e["event"] == "launch")
 
 
 def _outputs(

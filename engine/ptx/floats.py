@@ -12,6 +12,10 @@ Array = np.ndarray[Any, Any]
 _SMALLEST = {np.dtype(np.float32): np.float32(2.0**-126), np.dtype(np.float64): 2.0**-1022}
 
 
+# Of the bits of a float64, those that f32 has not, and what they are in the middle of two f32.
+_BELOW, _MIDDLE, _NORMAL = np.array(0x1FFFFFFF), np.array(0x10000000), np.array(2.0**-126)
+
+
 def flush(x: Array, exact: Array | None = None) -> Array:
     """Subnormals become zeros of their sign (.ftz; PTX ISA, "Subnormal Numbers").
 
@@ -53,8 +57,18 @@ def sum_to_odd(a: Array, b: Array) -> Array:
 
 
 def fma32(a: Array, b: Array, c: Array) -> Array:
-    """a * b + c in f32, rounded once to nearest even: the product is exact in float64."""
-    return exact_fma(a, b, c).astype(np.float32)
+    """a * b + c in f32, rounded once to nearest even: the product is exact in float64.
+
+    A float64 sum rounds to what the exact one does but where it lies between two f32 itself.
+    """
+    total = np.multiply(a, b, dtype=np.float64)
+    total += c
+    between = (total.view(np.int64) & _BELOW) == _MIDDLE
+    between |= np.abs(total) < _NORMAL
+    if np.count_nonzero(between):
+        return exact_fma(a, b, c).astype(np.float32)
+    out: Array = total.astype(np.float32)
+    return out
 
 
 def exact_fma(a: Array, b: Array, c: Array) -> Array:

@@ -20,13 +20,16 @@ class Lanes:
     since a slice copies nothing.
     """
 
-    __slots__ = ("__dict__", "at", "threads")
+    __slots__ = ("__dict__", "at", "bases", "parties", "threads")
 
     def __init__(self, threads: Ints) -> None:
         self.threads = threads
         first, last = int(threads[0]), int(threads[-1])
         near = last - first + 1 == len(threads)
         self.at: Any = (slice(None), slice(first, last + 1) if near else threads)
+        # What is known of these lanes by who asks for it, for as long as it holds.
+        self.parties: dict[Any, Any] = {}
+        self.bases: dict[tuple[int, int], Ints] = {}
 
     def __len__(self) -> int:
         return len(self.threads)
@@ -45,6 +48,13 @@ class Lanes:
     def whole(self) -> bool:
         """Whether each warp that has a thread here has all 32."""
         return len(self.threads) == WARP * len(self.warps)
+
+    def base(self, threads: int, size: int) -> Ints:
+        """Where the memory of each lane's block begins, with so many bytes for each `threads`."""
+        found = self.bases.get((threads, size))
+        if found is None:
+            found = self.bases[threads, size] = self.threads // threads * size
+        return found
 
     def where(self, mask: Bools) -> Lanes | None:
         """Those for which `mask` holds; None where there is none."""

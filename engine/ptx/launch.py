@@ -160,7 +160,7 @@ def _machine(
     threads = int(np.prod(launch.block))
     if threads % 32:
         raise InputError(f"{kernel.name}: blocks of {threads} threads are not executed yet")
-    clocks = Clocks(count, threads // 32)
+    clocks = Clocks(count, threads // 32, first)
     variables = (*module.variables, *kernel.variables)
     shared, static = layout(tuple(v for v in variables if v.space == "shared"))
     local, local_bytes = layout(tuple(v for v in variables if v.space == "local"))

@@ -24,6 +24,7 @@ WINDOW = 36
 GLOBAL = 1 << 40
 SHARED, LOCAL, PARAM = 0x7F << 40, 0x7E << 40, 0x7D << 40
 HALF = 1 << WINDOW - 1
+SHIFTS = {size: np.array(size.bit_length() - 1) for size in (1, 2, 4, 8)}
 
 
 @dataclass(slots=True)
@@ -62,6 +63,7 @@ class Memory:
         self.tensors, self.blocks, self.threads = tensors, blocks, threads
         self.clocks, self.findings, self.first_block = clocks, findings, first_block
         self.granule, self.lines = granule, lines
+        self.shift, self.counted = np.array(granule.bit_length() - 1), np.arange(64)
         self.warps_per_block = clocks.per_block
         sizes = [-(-t.data.nbytes // 256) * 256 for t in tensors]
         self.starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
@@ -71,10 +73,11 @@ class Memory:
             "shared": self._undefined(blocks * shared),
             "local": self._undefined(blocks * threads * local),
         }
+        self.views: dict[tuple[str, int], Values] = {}
         self.shared_bytes, self.local_bytes = shared, local
         self.parameters = np.frombuffer(parameters.ljust(8, b"\0"), np.uint8)
         self.history = {
-            "global": History(int(self.starts[-1]) // granule + 1, clocks, True, first_block),
+            "global": History(int(self.starts[-1]) // granule + 1, clocks, True),
             "shared": History(blocks * shared // granule + 1, clocks, False),
         }
         self.set = {space: np.zeros(held.shape[1], np.bool_) for space, held in self.spaces.items()}
@@ -111,10 +114,10 @@ class Memory:
     def same(self, values: Values, lanes: Lanes, at: Instruction, what: str) -> Values:
         """The first world's values; a finding where the second one's differ."""
         first: Values = values[0]
-        if np.array_equal(first, values[1]):
-            return first
-        k = int((values[0] != values[1]).reshape(len(lanes), -1).any(1).argmax())
-        self.report_undefined(at, f"{what} depends on a value that nothing defined", lanes, k)
+        differs = first != values[1]
+        if np.count_nonzero(differs):
+            k = int(differs.reshape(len(lanes), -1).any(1).argmax())
+            self.report_undefined(at, f"{what} depends on a value that nothing defined", lanes, k)
         return first
 
     def report_undefined(self, at: Instruction, words: str, lanes: Lanes, k: int) -> None:
@@ -141,36 +144,61 @@ class Memory:
             space: `global`, `shared`, `local`, or "" for a generic address.
             address: [2, lanes], bytes.
         """
-        where = self.same(address, lanes, at, "an address").astype(np.int64)
+        where = self.same(address, lanes, at, "an address").astype(np.int64, copy=False)
         if space == "":
             space, where = self.generic(where, at)
+        far = None
         if space == "shared":
-            inside = (where >= 0) & (where + size <= self.shared_bytes)
-            offset = lanes.threads // self.threads * self.shared_bytes + where
+            length, start = self.shared_bytes, lanes.base(self.threads, self.shared_bytes)
         elif space == "local":
-            inside = (where >= 0) & (where + size <= self.local_bytes)
-            offset = lanes.threads * self.local_bytes + where
+            length, start = self.local_bytes, lanes.base(1, self.local_bytes)
         else:
-            tensor = (where - GLOBAL) >> WINDOW
-            known = (tensor >= 0) & (tensor < len(self.tensors))
-            tensor = np.where(known, tensor, 0)
-            where = where - GLOBAL - (tensor << WINDOW) - HALF
-            inside = known & (where >= 0)
-            if len(self.tensors):
-                inside &= where + size <= self.lengths[tensor]
-            offset = self.starts[tensor] + where
+            tensor = (int(where[0]) - GLOBAL) >> WINDOW
+            if not 0 <= tensor < len(self.tensors):
+                return self._far(where, size, lanes, at, verb)
+            length, start, far = int(self.lengths[tensor]), self.starts[tensor], where
+            where = where - (GLOBAL + (tensor << WINDOW) + HALF)
+        # Seen without a sign, what is below 0 is beyond every length.
+        inside = where.view(np.uint64) <= np.uint64(max(length - size, 0))
+        if np.count_nonzero(inside) < len(inside):
+            if far is not None:
+                return self._far(far, size, lanes, at, verb)
+            k = int((~inside).argmax())
+            words = f"{verb} {size} bytes at byte {int(where[k])} of {self.name(space, -1)}"
+            self.report("out of bounds", at, words, int(lanes.threads[k]))
+        self._aligned(space, where, size, inside, lanes, at, verb)
+        return space, where + start, inside
+
+    def _far(
+        self, where: Values, size: int, lanes: Lanes, at: Instruction, verb: str
+    ) -> tuple[str, Values, np.ndarray[Any, Any]]:
+        """The same in global memory, of lanes that are at several tensors, or at none."""
+        tensor = (where - GLOBAL) >> WINDOW
+        known = (tensor >= 0) & (tensor < len(self.tensors))
+        tensor = np.where(known, tensor, 0)
+        where = where - GLOBAL - (tensor << WINDOW) - HALF
+        inside = known & (where >= 0)
+        if len(self.tensors):
+            inside &= where + size <= self.lengths[tensor]
         if not inside.all():
             k = int((~inside).argmax())
-            name = self.name(space, int(tensor[k]) if space == "global" and known[k] else -1)
+            name = self.name("global", int(tensor[k]) if known[k] else -1)
             words = f"{verb} {size} bytes at byte {int(where[k])} of {name}"
             self.report("out of bounds", at, words, int(lanes.threads[k]))
-        off = where % size if size & (size - 1) == 0 else where % 16
+        self._aligned("global", where, size, inside, lanes, at, verb)
+        return "global", self.starts[tensor] + where, inside
+
+    def _aligned(
+        self, space: str, where: Values, size: int, inside: np.ndarray[Any, Any], lanes: Lanes,
+        at: Instruction, verb: str,
+    ) -> None:  # fmt: skip
+        """Takes those out of `inside` whose address is no multiple of the size: a finding."""
+        off = where & ((size if size & (size - 1) == 0 else 16) - 1)
         if np.count_nonzero(off):
             k = int((off != 0).argmax())
             words = f"{verb} {size} bytes at byte {int(where[k])} of {space} memory"
             self.report("misaligned", at, words, int(lanes.threads[k]))
             inside &= off == 0
-        return space, offset, inside
 
     def generic(self, where: Values, at: Instruction) -> tuple[str, Values]:
         base, space = GLOBAL, "global"
@@ -193,22 +221,25 @@ class Memory:
 
     def order(
         self, space: str, offset: Values, size: int, lanes: Lanes, at: Instruction, write: bool,
-        kind: int = THREADS, proxy: bool = False,
+        kind: int = THREADS, proxy: bool = False, lane: int = -1,
     ) -> None:  # fmt: skip
-        """Checks an access against what other agents did to these bytes, and notes it."""
+        """Checks an access against what other agents did to these bytes, and notes it.
+
+        Args:
+            lane: SEVERAL or ALL, where the warp makes the access and not each lane for itself.
+        """
         if space == "local":
             return
         each = max(size // self.granule, 1)
-        granules = offset // self.granule
-        warps = lanes.warp_of
+        granules = offset >> self.shift
         if each > 1:
-            granules = (granules[:, None] + np.arange(each)).reshape(-1)
-            warps = np.repeat(warps, each)
+            granules = (granules[:, None] + self.counted[:each]).reshape(-1)
+        party = self.clocks.party(lanes, kind, each, lane)
         history = self.history[space]
         if write:
-            conflict = history.write(granules, kind, warps, at.line)
+            conflict = history.write(granules, party, at.line)
         else:
-            conflict = history.read(granules, kind, warps, at.line, proxy)
+            conflict = history.read(granules, party, at.line, proxy)
         if conflict is not None:
             k = conflict.index // each
             verb = "writes" if write else "reads"
@@ -224,21 +255,25 @@ class Memory:
     # Accesses.
 
     def load(
-        self, space: str, address: Values, size: int, lanes: Lanes, at: Instruction
+        self, space: str, address: Values, size: int, lanes: Lanes, at: Instruction, lane: int = -1
     ) -> tuple[str, Values, Values]:
         """Checks a load of `size` bytes for each lane: the space, the offsets, and which exist."""
         space, offset, inside = self.place(space, address, size, lanes, at, "reads")
-        if not inside.all():
+        if np.count_nonzero(inside) < len(inside):
             offset = np.where(inside, offset, 0)
-        self.order(space, offset, size, lanes, at, False)
+        self.order(space, offset, size, lanes, at, False, lane=lane)
         return space, offset, inside
 
     def read(self, space: str, offset: Values, item: int) -> Values:
         """Items of `item` bytes at offsets: [2, ...]."""
-        held = self.spaces[space]
-        index = offset if item == 1 else offset // item
-        out: Values = held.view(np.dtype(f"u{item}"))[:, index]
-        return out
+        return self.items(space, item).take(offset >> SHIFTS[item], 1)
+
+    def items(self, space: str, item: int) -> Values:
+        """A memory as items of so many bytes: [2, ...]."""
+        found = self.views.get((space, item))
+        if found is None:
+            found = self.views[space, item] = self.spaces[space].view(np.dtype(f"u{item}"))
+        return found
 
     def note_unset(self, space: str, offset: Values, size: int, at: Instruction) -> None:
         """Remembers the first load of bytes that nothing wrote: a cause to name later."""
@@ -248,32 +283,31 @@ class Memory:
             )
 
     def store(
-        self, space: str, address: Values, size: int, lanes: Lanes, at: Instruction
+        self, space: str, address: Values, size: int, lanes: Lanes, at: Instruction, lane: int = -1
     ) -> tuple[str, Values, Any]:
         """Checks a store of `size` bytes for each lane: the space, the offsets, and which exist."""
         space, offset, inside = self.place(space, address, size, lanes, at, "writes")
-        if not inside.all():
+        if np.count_nonzero(inside) < len(inside):
             kept = lanes.where(inside)
             if kept is None:
                 return space, offset[:0], inside
             offset, lanes = offset[inside], kept
-        self.order(space, offset, size, lanes, at, True)
+        self.order(space, offset, size, lanes, at, True, lane=lane)
         return space, offset, inside
 
     def write(self, space: str, offset: Values, values: Values, item: int) -> None:
         """Writes items at offsets, [2, ...], and notes that they are set."""
-        held = self.spaces[space]
-        index = offset if item == 1 else offset // item
-        type = np.dtype(f"u{item}")
-        held.view(type)[:, index] = values
-        self.mark(space, index, type)
+        index = offset >> SHIFTS[item]
+        held = self.items(space, item)
+        held[:, index] = values
+        self.mark(space, index, held.dtype)
 
     def lost(
         self, space: str, offset: Values, values: Values, item: int, lanes: Lanes, at: Instruction
     ) -> None:
         """A finding where lanes of one store wrote different values to one place."""
-        now = self.spaces[space].view(np.dtype(f"u{item}"))[0, offset // item]
-        if not np.array_equal(now, values[0]):
+        now = self.items(space, item)[0][offset >> SHIFTS[item]]
+        if np.count_nonzero(now != values[0]):
             words = f"threads write different values to one place of {space} memory at once"
             k = int((now != values[0]).argmax())
             self.report("race", at, words, int(lanes.threads[min(k, len(lanes) - 1)]), at)

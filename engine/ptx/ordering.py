@@ -8,6 +8,10 @@ warp has learnt the other's epoch. "Not landed yet" and "not ordered" are one ch
 What generic accesses wrote is visible to the asynchronous proxy (bulk copies, wgmma operands in
 shared memory) only after a fence.proxy.async (PTX ISA, "Proxies"). A second clock, `fenced`, says
 which epochs are: a fence makes it the warp's clock, and barriers pass both on.
+
+Lanes of one warp are ordered by a barrier or a __syncwarp alone (PTX ISA, "Memory Consistency
+Model"; CUDA C++ Programming Guide, "Independent Thread Scheduling"): what a warp did in its epoch
+of now comes before what the same lane does next, and before nothing else that lanes do.
 """
 
 from __future__ import annotations
@@ -17,9 +21,16 @@ from typing import Any
 
 import numpy as np
 
+from engine.ptx.lanes import Lanes
+
 Array = np.ndarray[Any, Any]
 
 THREADS, COPIES, BULK, MATMUL = range(4)
+# In the place of a lane: several lanes, each by itself; the warp as a whole, which ends a read
+# before any lane goes on.
+SEVERAL, ALL = 63, 62
+# An array of no dimensions is a quicker operand than a number.
+LANES, ONE, MOST = np.array(6, np.int32), np.array(1, np.int32), np.array(63, np.uint32)
 
 
 @dataclass(slots=True)
@@ -40,21 +51,19 @@ class Clock:
 class Clocks:
     """The clocks of all warps of a batch of blocks: `known[warp, agent]`.
 
-    Agents are numbered within a block: `kind * warps + warp in block`.
+    Agents are numbered within a block: `kind * warps + warp in block`. A warp knows its own epochs
+    but for the one that it is in.
     """
 
-    def __init__(self, blocks: int, warps: int) -> None:
-        self.blocks, self.per_block = blocks, warps
+    def __init__(self, blocks: int, warps: int, first_block: int = 0) -> None:
+        self.blocks, self.per_block, self.first_block = blocks, warps, first_block
         self.agents = 4 * warps
         self.known = np.zeros((blocks * warps, self.agents), np.int32)
+        self.knows = self.known.reshape(-1)
         self.fenced = np.zeros_like(self.known)
         # The epoch in which an agent's accesses are made: beyond what anyone has learnt.
         self.epoch = np.ones((blocks, self.agents), np.int32)
-        self._own(np.arange(blocks * warps))
-
-    def _own(self, warps: Array) -> None:
-        own = warps % self.per_block
-        self.known[warps, own] = self.epoch[warps // self.per_block, own]
+        self.changes = 0  # of epochs
 
     def agent(self, kind: int, warp: Any) -> Any:
         """The agent of a warp (numbered in the batch), within its block.
@@ -64,15 +73,11 @@ class Clocks:
         own = warp % self.per_block
         return kind * self.per_block + (own // 4 * 4 if kind == MATMUL else own)
 
-    def of(self, warp: int) -> Clock:
-        """A warp's clock, as a view."""
-        return Clock(self.known[warp], self.fenced[warp])
-
     def release(self, warps: Array, into: Clock) -> None:
         """What the warps did and know goes into a barrier's clock; they begin new epochs."""
+        self.advance(THREADS, warps)
         np.maximum(into.known, self.known[warps].max(0), out=into.known)
         np.maximum(into.fenced, self.fenced[warps].max(0), out=into.fenced)
-        self.advance(THREADS, warps)
 
     def acquire(self, warps: Array, clock: Clock) -> None:
         """The warps learn what a barrier's clock holds."""
@@ -83,18 +88,20 @@ class Clocks:
         return Clock(np.zeros(self.agents, np.int32), np.zeros(self.agents, np.int32))
 
     def fence(self, warps: Array) -> None:
-        """fence.proxy.async: what the warps know is visible to the asynchronous proxy.
+        """fence.proxy.async: what the warps did and know is visible to the asynchronous proxy.
 
         What they write from here on is of a new epoch, which this fence says nothing of.
         """
-        self.fenced[warps] = np.maximum(self.fenced[warps], self.known[warps])
         self.advance(THREADS, warps)
+        self.fenced[warps] = np.maximum(self.fenced[warps], self.known[warps])
 
     def advance(self, kind: int, warps: Array) -> None:
         """Accesses of these agents from here on are of a new epoch."""
-        self.epoch[warps // self.per_block, self.agent(kind, warps)] += 1
+        blocks, agent = warps // self.per_block, self.agent(kind, warps)
         if kind == THREADS:
-            self._own(warps)
+            self.known[warps, agent] = self.epoch[blocks, agent]
+        self.epoch[blocks, agent] += 1
+        self.changes += 1
 
     def learn(self, warps: Array, kind: int, epochs: Array) -> None:
         """Each warp has waited for what it started itself, up to an epoch."""
@@ -102,6 +109,52 @@ class Clocks:
         self.known[warps, agent] = np.maximum(self.known[warps, agent], epochs)
         if kind != COPIES:
             self.fenced[warps, agent] = np.maximum(self.fenced[warps, agent], epochs)
+
+    def party(self, lanes: Lanes, kind: int, each: int, lane: int) -> Party:
+        """Who makes an access of `each` granules a lane; kept until an epoch changes.
+
+        Args:
+            lane: SEVERAL or ALL; -1: each lane for itself.
+        """
+        key = (kind, each, lane)
+        kept: tuple[int, Party] | None = lanes.parties.get(key)
+        if kept is not None and kept[0] == self.changes:
+            return kept[1]
+        warps = np.repeat(lanes.warp_of, each) if each > 1 else lanes.warp_of
+        block, agent = warps // self.per_block, self.agent(kind, warps)
+        epoch = self.epoch[block, agent]
+        own = np.repeat(lanes.threads % 32, each) if lane < 0 else lane
+        party = Party(kind, warps * self.agents, agent, warps % self.per_block,
+                      block + self.first_block, ((epoch << 6) | own).astype(np.int32))  # fmt: skip
+        lanes.parties[key] = self.changes, party
+        return party
+
+
+@dataclass(frozen=True, slots=True)
+class Party:
+    """Who makes an access, for each granule of it.
+
+    Args:
+        row: where the clock of its warp begins among the clocks of all warps.
+        agent: its agent's number, and `warp` its warp's number, in the block.
+        block: the block's number in the grid.
+        stamp: epoch and lane as one number, 64 * epoch + lane.
+    """
+
+    kind: int
+    row: Array
+    agent: Array
+    warp: Array
+    block: Array
+    stamp: Array
+
+    def follows(self, agents: Array, stamps: Array) -> Array:
+        """Which accesses of this warp's epoch of now come before this one by the program's order:
+        those of the same lane, and all that lanes did, for what their warp starts."""
+        own: Array = (agents == self.agent) | (agents == self.warp)
+        if self.kind == THREADS:
+            own &= (stamps == self.stamp) | (stamps & 63 == ALL)
+        return own
 
 
 class History:
@@ -111,104 +164,121 @@ class History:
     ordered: blocks of a grid run in any order.
     """
 
-    def __init__(
-        self, granules: int, clocks: Clocks, shared_by_blocks: bool, first_block: int = 0
-    ) -> None:
-        self.clocks, self.shared, self.first_block = clocks, shared_by_blocks, first_block
-        self.writer = np.full(granules, -1, np.int16)
-        self.write_epoch = np.zeros(granules, np.int32)
+    def __init__(self, granules: int, clocks: Clocks, shared_by_blocks: bool) -> None:
+        self.clocks, self.shared = clocks, shared_by_blocks
+        self.writer = np.full(granules, -1, np.int64)
+        self.write_stamp = np.zeros(granules, np.int32)
         self.write_line = np.zeros(granules, np.int32)
         self.read_line = np.zeros(granules, np.int32)
         if shared_by_blocks:
             self.write_block = np.full(granules, -1, np.int32)
             self.read_block = np.full(granules, -1, np.int32)
-            self.reader = np.zeros(granules, np.int16)
-            self.read_epoch = np.zeros(granules, np.int32)
+            self.reader = np.zeros(granules, np.int64)
+            self.read_stamp = np.zeros(granules, np.int32)
         else:
+            self.agents = np.array(clocks.agents)
             self.reads = np.zeros((granules, clocks.agents), np.int32)
+            self.flat = self.reads.reshape(-1)
 
     def follow(self, before: History) -> None:
         """Keeps what blocks of an earlier batch of the grid did: nothing orders theirs and ours."""
-        for name in ("writer", "write_epoch", "write_line", "read_line", "write_block",
-                     "read_block", "reader", "read_epoch"):  # fmt: skip
+        for name in ("writer", "write_stamp", "write_line", "read_line", "write_block",
+                     "read_block", "reader", "read_stamp"):  # fmt: skip
             setattr(self, name, getattr(before, name))
 
-    def read(self, at: Array, kind: int, warps: Array, line: int, proxy: bool) -> Conflict | None:
-        """Notes a read of granules, one for each entry of `warps`; the first conflict, if any."""
-        clocks = self.clocks
-        writer, epoch = self.writer[at], self.write_epoch[at]
-        blocks = warps // clocks.per_block
-        numbers = blocks + self.first_block
-        own = clocks.agent(kind, warps)
-        known = clocks.known[warps, writer]
-        bad = (writer >= 0) & (epoch > known) & (writer != own)
+    def _writes(self, at: Array, party: Party) -> Conflict | None:
+        """The first write of these granules that is not ordered before an access of now."""
+        writer, stamps = self.writer[at], self.write_stamp[at]
+        # Where nobody wrote, the stamp is 0, and the clock that is looked at some other one.
+        bad: Array = (stamps >> LANES) > self.clocks.knows[party.row + writer]
+        if np.count_nonzero(bad):
+            bad &= ~party.follows(writer, stamps)
         if self.shared:
-            bad |= (self.write_block[at] != numbers) & (writer >= 0)
-        unfenced = None
-        if proxy and not self.shared:
-            generic = (writer >= 0) & (writer < 2 * clocks.per_block)
-            unfenced = generic & ~bad & (epoch > clocks.fenced[warps, writer])
-        mine = clocks.epoch[blocks, own]
+            bad |= (self.write_block[at] != party.block) & (writer >= 0)
+        if not np.count_nonzero(bad):
+            return None
+        k = int(bad.argmax())
+        kind = "race" if writer[k] < self.clocks.per_block else "early read"
+        return Conflict(k, kind, int(self.write_line[at[k]]), "wrote")
+
+    def _unfenced(self, at: Array, party: Party) -> Conflict | None:
+        """The first granule that the asynchronous proxy reads, and that no fence made visible."""
+        writer = self.writer[at]
+        generic = (writer >= 0) & (writer < 2 * self.clocks.per_block)
+        seen = self.clocks.fenced.take(party.row + writer)
+        bad = generic & (self.write_stamp[at] >> LANES > seen)
+        if not np.count_nonzero(bad):
+            return None
+        k = int(bad.argmax())
+        return Conflict(k, "missing proxy fence", int(self.write_line[at[k]]), "wrote")
+
+    def read(self, at: Array, party: Party, line: int, proxy: bool) -> Conflict | None:
+        """Notes a read of granules; the first conflict, if any."""
+        conflict = self._writes(at, party)
+        if conflict is None and proxy and not self.shared:
+            conflict = self._unfenced(at, party)
         if self.shared:
             before = self.read_block[at]
-            self.read_block[at] = np.where((before == -1) | (before == numbers), numbers, -2)
-            if np.count_nonzero(self.read_block[at] != np.where(before == -1, numbers, before)):
+            if np.count_nonzero(before != party.block):
+                after = np.where((before == -1) | (before == party.block), party.block, -2)
+                self.read_block[at] = after
                 # Blocks of this very access read one place: the last of them stands for one only.
-                shared = self.read_block[at] != numbers
-                self.read_block[at[shared]] = -2
-            self.reader[at] = own
-            self.read_epoch[at] = mine
+                among = self.read_block[at] != after
+                self.read_block[at[among]] = -2
+            self.reader[at] = party.agent
+            self.read_stamp[at] = party.stamp
         else:
-            self.reads[at, own] = mine
+            places = at * self.agents + party.agent
+            flat = self.flat
+            before = flat[places]
+            flat[places] = party.stamp
+            # Another lane's, in the same epoch: what differs is in 1 .. 63.
+            other = ((before ^ party.stamp) - ONE).view(np.uint32) < MOST
+            other |= flat[places] != party.stamp
+            if np.count_nonzero(other):
+                flat[places[other]] |= SEVERAL
         self.read_line[at] = line
-        if np.count_nonzero(bad):
-            return self._conflict(at, bad, writer, self.write_line, "wrote")
-        if unfenced is not None and np.count_nonzero(unfenced):
-            k = int(unfenced.argmax())
-            return Conflict(k, "missing proxy fence", int(self.write_line[at[k]]), "wrote")
-        return None
+        return conflict
 
-    def write(self, at: Array, kind: int, warps: Array, line: int) -> Conflict | None:
+    def write(self, at: Array, party: Party, line: int) -> Conflict | None:
         """Notes a write of granules; the first conflict with a write or a read before, if any."""
-        clocks = self.clocks
-        writer, epoch = self.writer[at], self.write_epoch[at]
-        blocks = warps // clocks.per_block
-        numbers = blocks + self.first_block
-        own = clocks.agent(kind, warps)
-        bad = (writer >= 0) & (epoch > clocks.known[warps, writer]) & (writer != own)
-        if self.shared:
-            reader, seen = self.read_block[at], self.read_epoch[at]
-            bad |= (writer >= 0) & (self.write_block[at] != numbers)
-            late = (reader == -2) | ((reader >= 0) & (reader != numbers))
-            here = (reader == numbers) & (self.reader[at] != own)
-            late |= here & (seen > clocks.known[warps, self.reader[at]])
-        else:
-            ahead = self.reads[at] > clocks.known[warps]
-            ahead[np.arange(len(at)), own] = False
-            late = ahead.any(1)
-        conflict = None
-        if np.count_nonzero(bad):
-            conflict = self._conflict(at, bad, writer, self.write_line, "wrote")
-        elif np.count_nonzero(late):
-            k = int(late.argmax())
-            conflict = Conflict(k, "race", int(self.read_line[at[k]]), "reads")
-        self.writer[at] = own
-        self.write_epoch[at] = clocks.epoch[blocks, own]
+        conflict = self._writes(at, party)
+        if conflict is None:
+            late = self._late(at, party)
+            if np.count_nonzero(late):
+                k = int(late.argmax())
+                conflict = Conflict(k, "race", int(self.read_line[at[k]]), "reads")
+        self.writer[at] = party.agent
+        self.write_stamp[at] = party.stamp
         self.write_line[at] = line
         if self.shared:
-            self.write_block[at] = numbers
+            self.write_block[at] = party.block
             self.read_block[at] = -1
-            twice = self.write_block[at] != numbers
+            twice = self.write_block[at] != party.block
             if conflict is None and np.count_nonzero(twice):
                 conflict = Conflict(int(twice.argmax()), "race", line, "wrote")
         else:
             self.reads[at] = 0
         return conflict
 
-    def _conflict(self, at: Array, bad: Array, agents: Array, lines: Array, verb: str) -> Conflict:
-        k = int(bad.argmax())
-        kind = "race" if agents[k] < self.clocks.per_block else "early read"
-        return Conflict(k, kind, int(lines[at[k]]), verb)
+    def _late(self, at: Array, party: Party) -> Array:
+        """Which granules someone read whom nothing orders before a write of now."""
+        known = self.clocks.known
+        if not self.shared:
+            reads = self.reads[at]
+            ahead = reads >> LANES > known[party.row // self.clocks.agents]
+            if not np.count_nonzero(ahead):
+                return ahead.any(1)
+            where, agent = np.nonzero(ahead)
+            own = Party(party.kind, *(x[where] for x in (party.row, party.agent, party.warp,
+                                                         party.block, party.stamp)))  # fmt: skip
+            ahead[where, agent] = ~own.follows(agent, reads[where, agent])
+            return ahead.any(1)
+        block, stamps, reader = (x[at] for x in (self.read_block, self.read_stamp, self.reader))
+        late = (block == -2) | ((block >= 0) & (block != party.block))
+        here = (block == party.block) & (stamps >> LANES > self.clocks.knows[party.row + reader])
+        late |= here & ~party.follows(reader, stamps)
+        return late
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,6 +55,7 @@ class Hook:
         scale: the scale of the probing run.
         replicas: how many threads hold each score.
         evidence: one sentence that a person can check.
+        sizes: a case that launches what the places are in, where the kernel's first does not.
     """
 
     places: tuple[Place, ...]
@@ -62,6 +63,7 @@ class Hook:
     scale: float
     replicas: int
     evidence: str
+    sizes: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +74,36 @@ class Meaning:
     file: Path
     line: int
     variable: str
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A boundary after which a variable holds a number of each row that is used from there on:
+    where rows without a kept key can be guarded.
+
+    Both kinds were tried by writing there while the kernel ran. `"m"`: the maximum that weights,
+    factor and sum are taken by. Where it was raised O stayed and the row's sum was that of smaller
+    weights, so a maximum of -inf may be replaced by a finite number there. `"l"`: the row's whole
+    sum, over all threads that share the row. Where it was doubled O became half, so a sum of 0 may
+    be replaced by 1 there, and a row without a kept key then is 0 in O.
+
+    Args:
+        file, after, line, function, variable, elements, element, indent: as of a `Place`; an
+            element holds a row's number.
+        unit: what a maximum is times, of scores scale * (q . k): `1`, `1 / scale`, `log2(e)`.
+    """
+
+    what: str  # "m", "l"
+    file: Path
+    after: int
+    line: int
+    function: str
+    variable: str
+    elements: int
+    element: str
+    indent: str
+    unit: str
     evidence: str
 
 
@@ -87,6 +119,8 @@ class Loop:
         compare: the comparison as it is spelled with the counter on the left: `<`, `>=`, `!=`.
         keys: keys of an iteration; `key`: the first of them, an expression in the counter.
         step: what the counter changes by.
+        row: the first row of a block, an expression in what is in scope in the loop; "" where that
+            was not found, or blocks have different numbers of rows. `rows`: how many it has.
     """
 
     file: Path
@@ -98,6 +132,8 @@ class Loop:
     keys: int
     key: str
     step: int
+    row: str = ""
+    rows: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +143,11 @@ class Found:
     Args:
         hooks: best first: fewest places, the source before headers.
         refused: what was not found, each with its lines and the evidence.
-        executed: the launched kernels by name, with their number of PTX instructions: what is not
-            among the places is executed as PTX.
+        executed: the kernels by name, with how many thread instructions of each were executed: what
+            is not among the places is executed as PTX. 0 of those that other sizes launch.
         files: the files that were observed.
+        rows: where the maximum enters and the row's sum divides, the first place of each.
+        more: hooks of kernels that other sizes launch, the best of each.
     """
 
     hooks: tuple[Hook, ...]
@@ -118,3 +156,10 @@ class Found:
     refused: tuple[str, ...]
     executed: Mapping[str, int] = field(default_factory=dict)
     files: tuple[Path, ...] = ()
+    rows: tuple[Row, ...] = ()
+    more: tuple[Hook, ...] = ()
+
+    @property
+    def edited(self) -> tuple[Hook, ...]:
+        """The hooks that edits go to: the best of each kernel."""
+        return (*self.hooks[:1], *self.more)

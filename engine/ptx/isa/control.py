@@ -6,8 +6,10 @@ import numpy as np
 
 from engine.ptx.barriers import MOST, Barriers
 from engine.ptx.decode import Decoder, Site
+from engine.ptx.isa.warp import members
 from engine.ptx.lanes import Lanes
 from engine.ptx.machine import Exit, Jump, Outcome, Run, Scatter
+from engine.ptx.ordering import THREADS
 from engine.ptx.syntax import Immediate, Symbol
 
 
@@ -74,13 +76,26 @@ def _call(site: Site) -> Run:
     return failed
 
 
+def _warp_sync(site: Site) -> Run:
+    """bar.warp.sync: what lanes of a warp did before comes before what they do next."""
+    site.takes("warp", "sync")
+    check, clocks = members(site, 0), site.machine.clocks
+
+    def sync(lanes: Lanes) -> Outcome | None:
+        outcome = check(lanes)
+        if outcome is None:
+            clocks.advance(THREADS, lanes.warps)
+        return outcome
+
+    return sync
+
+
 def _bar(site: Site) -> Run:
     """bar and barrier: sync, arrive, and bar.warp.sync."""
     if site.at.has("cluster"):
         return _cluster(site)
     if site.at.has("warp"):
-        site.takes("warp", "sync")
-        return lambda lanes: None
+        return _warp_sync(site)
     site.takes("sync", "arrive", "aligned", "cta")
     waits = site.at.has("sync")
     barriers: Barriers = site.machine.barriers

@@ -140,12 +140,13 @@ def _load(site: Site) -> Run:
     item, count = width(site.type), len(puts)
     size = item * count
     memory, at, held = site.machine.memory, site.at, dtype(site.type)
+    steps = [np.array(k * item) for k in range(count)]
 
     def load(lanes: Lanes) -> None:
         where, offset, _ = memory.load(space, address(lanes), size, lanes, at)
         memory.note_unset(where, offset, size, at)
-        for k, put in enumerate(puts):
-            put(lanes, memory.read(where, offset + k * item, item).view(held))
+        for step, put in zip(steps, puts, strict=True):
+            put(lanes, memory.read(where, offset + step, item).view(held))
 
     return load
 

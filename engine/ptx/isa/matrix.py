@@ -18,6 +18,7 @@ from engine.ptx.floats import from_half, to_half
 from engine.ptx.isa.data import SPACES
 from engine.ptx.lanes import WARP, Lanes
 from engine.ptx.machine import Outcome, Run
+from engine.ptx.ordering import ALL, SEVERAL
 from engine.ptx.registers import Fetch, Values
 
 Array = np.ndarray[Any, Any]
@@ -63,7 +64,7 @@ def _ldmatrix(site: Site) -> Run:
 
     def load(lanes: Lanes) -> None:
         inner, where = _rows(lanes, address(lanes), count)
-        space_, offset, _ = memory.load(space, where, ROW, inner, at)
+        space_, offset, _ = memory.load(space, where, ROW, inner, at, ALL)
         memory.note_unset(space_, offset, ROW, at)
         offset = offset.reshape(-1, count, 8)
         if turned:
@@ -89,7 +90,7 @@ def _stmatrix(site: Site) -> Run:
 
     def store(lanes: Lanes) -> None:
         inner, where = _rows(lanes, address(lanes), count)
-        space_, offset, inside = memory.store(space, where, ROW, inner, at)
+        space_, offset, inside = memory.store(space, where, ROW, inner, at, SEVERAL)
         if not inside.all():
             return
         offset = offset.reshape(-1, count, 8)

@@ -47,7 +47,9 @@ def members(site: Site, k: int) -> Callable[[Lanes], Outcome | None]:
         here = np.zeros(len(lanes.warps), np.uint32)
         row = np.searchsorted(lanes.warps, lanes.warp_of)
         np.bitwise_or.at(here, row, np.uint32(1) << (lanes.threads % WARP).astype(np.uint32))
-        missing = named & ~here[row]
+        alive = machine.alive.reshape(-1, WARP)[lanes.warps]
+        ended = (~alive << _LANE.astype(np.uint32)).sum(1).astype(np.uint32)
+        missing = named & ~(here | ended)[row]
         if np.count_nonzero(missing):
             return machine.converge(lanes, np.isin(row, row[missing != 0]), at)
         return None

@@ -15,6 +15,7 @@ from engine.ptx.isa.data import SPACES, space_of
 from engine.ptx.isa.matrix import numbers, whole_warps
 from engine.ptx.lanes import WARP, Lanes
 from engine.ptx.machine import Run
+from engine.ptx.ordering import ALL, SEVERAL
 from engine.ptx.registers import Values
 
 Array = np.ndarray[Any, Any]
@@ -53,7 +54,7 @@ def _load(site: Site) -> Run:
         where = _addresses(site, base(lanes), stride(lanes), size)
         out = np.zeros((2, len(lanes), EACH), np.dtype(f"u{size}"))
         for k in range(EACH):
-            held, offset, _ = memory.load(space, where[..., k], size, lanes, at)
+            held, offset, _ = memory.load(space, where[..., k], size, lanes, at, ALL)
             memory.note_unset(held, offset, size, at)
             out[..., k] = memory.read(held, offset, size)
         words = out.view(np.uint32)
@@ -76,7 +77,7 @@ def _store(site: Site) -> Run:
         where = _addresses(site, base(lanes), stride(lanes), 4)
         for k, fetch in enumerate(fetches):
             values = fetch(lanes)
-            held, offset, inside = memory.store(space, where[..., k], 4, lanes, at)
+            held, offset, inside = memory.store(space, where[..., k], 4, lanes, at, SEVERAL)
             if held == "global":
                 memory.same(values, lanes, at, "an output")
             memory.write(held, offset, values[:, inside], 4)

@@ -18,7 +18,7 @@ from engine.scalar_algebra.kinds import INDEX_NAMES, SIZE_NAMES
 
 EAGER, FLEX = "attention", "attention_mods"
 SIZE_PARAMETERS = ("Nq", "Nk", "D", "Hq", "Hkv", "B")
-OWN_NAMES = frozenset(("x", "s", "o", "d", "dd", "c", "c2", "c3", *INDEX_NAMES, *SIZE_NAMES))
+OWN_NAMES = frozenset(("x", "s", "o", "o2", "d", "dd", "c", "c2", "c3", *INDEX_NAMES, *SIZE_NAMES))
 """What recipes mean by themselves: product, score, output, columns, places, sizes."""
 _DTYPES = {
     "Float": "T", "Float16": "T", "BFloat16": "T", "Float32": "f32", "Float64": "f32",

@@ -102,7 +102,7 @@ def besides_softmax(recipe: Recipe) -> dict[str, str]:
     """What the recipe has besides softmax over a score and a mask, by its name in the registry's
     needs, and what is said of a rival that has it not."""
     parts = (
-        ("weights", recipe.weight is not None,
+        ("weights", recipe.weight is not None or recipe.late is not None,
          "is softmax alone; this recipe has weights of its own"),
         ("before", recipe.changes_operands, "multiplies q and k as they are"),
         ("sink", recipe.sink is not None, "has no sink in the softmax's sum"),

@@ -91,9 +91,10 @@ def make(name: str) -> Made:
         out = np.zeros((rows, d), np.float32)
         scale = 0.15
         want = _attention(*(from_half(x, "bf16") for x in (q, k, v)), scale)
-        threads = 128 if name == "mma" else 64
+        threads, heads = (128, (1, 1)) if name == "mma" else (64, ())
+        numbers = (rows, keys, *heads)
         launch = Launch(entry, (-(-rows // each), 1, 1), (threads, 1, 1), 0,
-                        _block(4, struct.pack("<iif", rows, keys, scale)))  # fmt: skip
+                        _block(4, struct.pack(f"<{len(numbers)}if", *numbers, scale)))  # fmt: skip
         tensors = [Tensor("q", q), Tensor("k", k), Tensor("v", v), Tensor.output("o", out)]
         return Made(launch, tensors, want, 0.02)
     if name == "decode":

@@ -69,6 +69,44 @@ def test_without_it_the_race_is_found_in_every_order(seed: int | None) -> None:
     assert "race" in kinds(done)
 
 
+NEIGHBOUR = """
+	xor.b32 %r4, %r2, 4;
+"""
+SYNC = "\tbar.warp.sync -1;\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "race"),
+    [
+        (COPY + "{}\tld.shared.u32 %r5, [%r4];\n", "reads"),
+        (COPY + "{}\tst.shared.u32 [%r4], %r0;\n", "writes"),
+        (COPY + SYNC + "\tld.shared.u32 %r5, [%r4];\n{}\tst.shared.u32 [%r2], %r0;\n", "writes"),
+        # Two lanes read what one of them writes then.
+        (COPY + SYNC + "\tand.b32 %r5, %r2, -5;\n\tld.shared.u32 %r6, [%r5];\n{}"
+         "\tst.shared.u32 [%r2], %r0;\n", "writes"),
+        ("\tst.global.u32 [%d4], %r0;\n\txor.b64 %d4, %d4, 4;\n{}"
+         "\tst.global.u32 [%d4], %r0;\n", "writes"),
+    ],
+)  # fmt: skip
+def test_lanes_of_a_warp_are_ordered_by_syncwarp_alone(body: str, race: str) -> None:
+    _, done = execute(NEIGHBOUR + body.format(""))
+    (finding,) = done.findings
+    assert finding.kind == "race" and finding.words.startswith(race)
+    _, done = execute(NEIGHBOUR + body.format(SYNC))
+    assert not done.findings
+
+
+def test_a_lane_reads_what_it_wrote_itself_and_the_warp_reads_together() -> None:
+    own = "\tld.shared.u32 %r5, [%r2];\n\tst.shared.u32 [%r2], %r5;\n\tld.shared.u32 %r6, [%r2];\n"
+    _, done = execute(COPY + own)
+    assert not done.findings
+    matrix = "\tldmatrix.sync.aligned.m8n8.x1.shared.b16 {%r5}, [%r1];\n"
+    _, done = execute(COPY + "\tbar.sync 0;\n" + matrix, threads=32)
+    assert not done.findings
+    _, done = execute(COPY + matrix, threads=32)
+    assert kinds(done) == {"race"}
+
+
 def test_threads_that_parted_meet_again() -> None:
     target, done = execute("""
 	and.b32 %r3, %r0, 1;

@@ -1,5 +1,5 @@
-// Attention of one head with raw mma: cp.async into two stages, accumulators in register arrays.
-// Blocks of 64 rows, four warps of 16; D is 64, keys in tiles of 32; lengths end anywhere.
+// Attention with raw mma, keys shared by heads: cp.async into two stages, accumulators in register
+// arrays. Blocks of 64 rows, four warps of 16; D is 64, keys in tiles of 32; lengths end anywhere.
 #include <cstdint>
 
 namespace {
@@ -39,10 +39,15 @@ __device__ __forceinline__ uint32_t pack(float low, float high) {
 
 extern "C" __global__ void __launch_bounds__(128)
 mma_attention(const uint16_t* q, const uint16_t* k, const uint16_t* v, float* o, int rows, int keys,
-              float scale) {
+              int heads, int sharing, float scale) {
   __shared__ __align__(16) uint16_t sq[kRows * kStride];
   __shared__ __align__(16) uint16_t sk[2][kKeys * kStride];
   __shared__ __align__(16) uint16_t sv[2][kKeys * kStride];
+  const int head = blockIdx.y, batch = blockIdx.z;
+  q += (batch * heads + head) * rows * kD;
+  o += (batch * heads + head) * rows * kD;
+  k += (batch * (heads / sharing) + head / sharing) * keys * kD;
+  v += (batch * (heads / sharing) + head / sharing) * keys * kD;
   const int t = threadIdx.x, warp = t / 32, lane = t % 32;
   const int first = blockIdx.x * kRows;
   const int tiles = (keys + kKeys - 1) / kKeys;
@@ -130,4 +135,11 @@ mma_attention(const uint16_t* q, const uint16_t* k, const uint16_t* v, float* o,
         for (int j = 0; j < 2; j++)
           o[row * kD + n * 8 + lane % 4 * 2 + j] = out[n][2 * r + j] / sum[r];
   }
+}
+
+void launch(const void* q, const void* k, const void* v, float* o, int B, int Hq, int Hkv, int Nq,
+            int Nk, float scale) {
+  auto half = [](const void* p) { return static_cast<const uint16_t*>(p); };
+  mma_attention<<<dim3((Nq + kRows - 1) / kRows, Hq, B), 128>>>(
+      half(q), half(k), half(v), o, Nq, Nk, Hq, Hq / Hkv, scale * 1.44269504f);
 }

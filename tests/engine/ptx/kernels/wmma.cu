@@ -59,7 +59,7 @@ wmma_attention(const __nv_bfloat16* q, const __nv_bfloat16* k, const __nv_bfloat
     }
     wmma::store_matrix_sync(result + warp * 16 * kD + n, d, kD, wmma::mem_row_major);
   }
-  __syncthreads();
-  for (int i = t; i < kRows * kD; i += 64)
+  __syncwarp();  // each warp writes out its own rows
+  for (int i = warp * 16 * kD + t % 32; i < (warp + 1) * 16 * kD; i += 32)
     if (first + i / kD < rows) o[first * kD + i] = result[i] / sums[i / kD];
 }

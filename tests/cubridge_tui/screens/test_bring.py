@@ -1,0 +1,96 @@
+"""Importing a CUDA kernel from the start screen: what is asked, run and shown, and what follows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cubridge_tui import actions
+from cubridge_tui.app import CuBridgeApp
+from cubridge_tui.screens import bring
+from cubridge_tui.screens.picker import Picker
+from engine.build.tools.process import Finished
+from engine.types import Stage
+from tests.cubridge_tui.conftest import screen_text, settled
+from tests.cubridge_tui.made import placed
+
+pytestmark = pytest.mark.usefixtures("no_warm_up")
+
+
+@pytest.fixture(autouse=True)
+def _places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "store.git"
+    monkeypatch.setenv("CUBRIDGE_STORE", str(path))
+    placed(path, Stage.SOURCE)
+
+
+async def test_a_source_without_a_launcher_is_told_as_the_command_tells_it(tmp_path: Path) -> None:
+    (tmp_path / "kernels").mkdir()
+    (tmp_path / "kernels" / "theirs.cu").write_text("__global__ void k(float* o) {}\n")
+    (tmp_path / ".hidden").mkdir()
+    (tmp_path / ".hidden" / "other.cu").write_text("")
+    app = CuBridgeApp()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settled(app, pilot)
+        await pilot.press("i")
+        await settled(app, pilot)
+        assert isinstance(app.screen, Picker)
+        text = screen_text(app)
+        assert "kernels/theirs.cu" in text and "other.cu" not in text
+        await pilot.press("enter")
+        await settled(app, pilot)
+        assert "What does kernels/theirs.cu compute?" in screen_text(app)
+        await pilot.press("enter")
+        await settled(app, pilot)
+        assert "import kernels/theirs.cu --reference" in screen_text(app)
+        await pilot.press("enter")
+        await settled(app, pilot)
+        text = screen_text(app)
+        assert "nothing was written" in text and "has no function named launch" in text
+        assert (tmp_path / "kernels" / "launcher.cu").exists()  # the draft, as the command says
+        await pilot.pause(0.4)
+        await pilot.press("e")  # the same command, to be changed
+        await settled(app, pilot)
+        assert "import kernels/theirs.cu --reference" in screen_text(app)
+    app.close()
+
+
+async def test_an_imported_kernel_begins_a_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "theirs.cu").write_text("")
+    ran: list[list[str]] = []
+    chosen: list[tuple[str, str]] = []
+
+    def run(argv: list[str], **_: Any) -> Finished:
+        ran.append(argv[argv.index("import") :])
+        return Finished(0, "theirs.cu: G1 passes\ntheirs: written\n", 1.0)
+
+    monkeypatch.setattr(bring, "run", run)
+    app = CuBridgeApp()
+    async with app.run_test(size=(120, 40)) as pilot:
+        await settled(app, pilot)
+        start = app.action_screen
+        assert start is not None and start.NAME == actions.START
+        monkeypatch.setattr(
+            type(start), "choose", lambda _, kernel, spec, label: chosen.append((kernel, label))
+        )
+        for key in ("i", "enter", "enter"):
+            await pilot.press(key)
+            await settled(app, pilot)
+        await pilot.press("end", *" --out mine", "enter")
+        await settled(app, pilot)
+        assert "theirs: written" in screen_text(app)
+        await pilot.pause(0.4)
+        for key in ("s", "enter"):
+            await pilot.press(key)
+            await settled(app, pilot)
+    app.close()
+    assert ran[0][:2] == ["import", "theirs.cu"] and ran[0][-2:] == ["--out", "mine"]
+    assert chosen == [(str(tmp_path / "mine"), "softcap_causal")]
+
+
+def test_a_folder_without_sources_says_so(tmp_path: Path) -> None:
+    assert bring.sources_in(tmp_path) == []
