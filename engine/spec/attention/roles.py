@@ -440,8 +440,7 @@ def _places(
 def _only_one(
     q: Index, outputs: tuple[str, ...], d: str, inputs: Mapping[str, tuple[str, ...]]
 ) -> dict[str, Expr]:
-    """The output's variable over a batch of one, over one head or over one query: q is declared with
-    a 1 there."""
+    """The output's variable over a batch of one, one head or one query: q has a 1 there."""
     assert isinstance(q.base, Name)
     names = inputs[q.base.id]
     ones = [n for n, e in enumerate(q.index) if isinstance(e, Num) and names[n] == "1"]

@@ -18,6 +18,7 @@ from engine.foreign.probe.found import found_rows, found_text
 from engine.foreign.probe.places import Found
 
 MMA = Path(__file__).parents[1] / "ptx" / "kernels" / "mma.cu"
+FOLDER = Path(__file__).parent / "kernels"
 
 
 def _nvcc() -> bool:
