@@ -65,6 +65,7 @@ def check_and_report(asked: Asked, as_json: bool) -> int:
 
     path, cases = asked.source, []
     found = compared = 0
+    not_launched: tuple[str, ...] = ()
     unproven: dict[str, Instruction] = {}
     for checked in check_kernel(asked, say):
         _narrate(checked)
@@ -74,14 +75,16 @@ def check_and_report(asked: Asked, as_json: bool) -> int:
         cases.append(row)
         found += len(lines)
         compared += checked.differences is not None and bool(checked.errors)
+        not_launched = checked.not_launched
         if not as_json:
             for line in lines:
                 show(line)
-    passed = None if asked.reference is None else bool(compared) and not found
+    passed = None if asked.reference is None else bool(compared and not found and not not_launched)
     if as_json:
         reference = None if asked.reference is None else str(asked.reference)
         show_json({
             "file": str(path), "reference": reference, "g1": passed, "cases": cases,
+            "not_launched": list(not_launched),
             "unproven": [
                 {"opcode": opcode, "place": str(place(at, path))}
                 for opcode, at in unproven.items()
@@ -93,8 +96,12 @@ def check_and_report(asked: Asked, as_json: bool) -> int:
         say("memory and order alone were checked: --reference SPEC.py compares what it computes")
     elif passed:
         show(f"{path}: G1 passes: equal to {asked.reference.name} in {compared} cases, no findings")
+    elif not_launched and not found:
+        show(f"{path}: G1 does not pass: a kernel of it was not run")
     elif not compared:
         show(f"{path}: no case could be compared with {asked.reference.name}")
+    for kernel in not_launched:
+        say(f"no size was found that launches {kernel}: nothing is known of it")
     for opcode, at in unproven.items():
         say(f"{place(at, path)}: {opcode} is executed as the PTX manual says: no GPU was asked")
     return FAILED if found or passed is False else PASSED

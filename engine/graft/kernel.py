@@ -11,8 +11,8 @@ from engine.cuir.static.legal_sizes import USUAL
 from engine.errors import InputError, TransferError
 from engine.files import SOURCE_LIMIT, read_file
 from engine.foreign.check import Asked
+from engine.foreign.includes import reached
 from engine.foreign.launcher import read_launcher
-from engine.foreign.overlay import reached
 from engine.foreign.package import MANIFEST, read_package
 from engine.lift.files.kernel_package import KernelPackage, hashes_of
 from engine.spec.python.declarations import declared
@@ -40,9 +40,10 @@ class ExecutedKernel(KernelPackage):
         flags = self.asked.flags
         includes = tuple(dict.fromkeys((*flags.includes, str(self.folder))))
         asked = replace(self.asked, source=path, flags=replace(flags, includes=includes))
+        files = reached(path, asked.flags.includes)
         parts = {
             "source": read_file(path, "give the path of a .cu file", SOURCE_LIMIT),
-            "headers": _digest_of((f, r) for f, r in reached(asked).items() if f != path.resolve()),
+            "headers": _digest_of((f, r) for f, r in files.items() if f != path.resolve()),
         }
         kept = {part: self.hashes[part] for part in ("reference", "manifest")}
         return replace(self, file=str(path), source=parts["source"], asked=asked,

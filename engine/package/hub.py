@@ -7,13 +7,16 @@ operators of it; all else is the package's own.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from engine.errors import InputError
 from engine.package.export import Content, package_files, verdicts_json, with_verdicts
 from engine.resources import list_kernels
 
+_NAME = r"[a-z][a-z0-9_]*[a-z0-9]"  # of kernels_data's KernelName, with _ for -
 _NOT_THERE = ("build.py", "pyproject.toml", "README.md", "kernel.cu")
 
 
@@ -22,7 +25,15 @@ def hub_files(content: Content, name: str) -> dict[str, bytes]:
 
     It builds for the first arch alone: a kernel differs by arch, and the hub compiles for all with
     the same flags.
+
+    Raises:
+        InputError: a name that the hub has no kernel by.
     """
+    if not re.fullmatch(_NAME, name):
+        raise InputError(
+            f"the hub names no kernel {name!r}",
+            fix="name the folder with two or more of a-z, 0-9 and _, a letter first and no _ last",
+        )
     content = replace(content, archs=content.archs[:1])
     made = package_files(content, name)
     verdicts = verdicts_json(content, name)
@@ -76,7 +87,8 @@ def _card(readme: bytes, name: str) -> bytes:
     end = text.index(ours, begin) + len(ours)
     return (
         f"{text[:begin]}from kernels import get_kernel\n\n"
-        f'{name} = get_kernel("OWNER/{name.replace("_", "-")}", version=1)\n{text[end:]}'
+        f'{name} = get_kernel("OWNER/{name.replace("_", "-")}", version=1, trust_remote_code=True)'
+        f"\n{text[end:]}"
     ).encode()
 
 

@@ -7,7 +7,7 @@ machine to say.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Collection, Container, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -15,7 +15,7 @@ from pathlib import Path
 import tree_sitter_cuda
 from tree_sitter import Language, Node, Parser
 
-from engine.foreign.launcher import declarator_of, functions_of, name_of
+from engine.foreign.launcher import declarator_of, functions_of, name_of, plain
 
 _ARITHMETIC = {"+", "-", "*", "/", "%", "&", ">>", "<<"}
 _INTEGERS = {"int", "unsigned", "unsigned int", "bool", "char", "size_t", "int64_t", "uint32_t",
@@ -85,33 +85,20 @@ def _parser() -> Parser:
     return Parser(Language(tree_sitter_cuda.language()))
 
 
-def names_in(source: bytes) -> Iterator[tuple[str, frozenset[str]]]:
-    """Each function that a file defines, and the names that it spells; those that are spelled
-    outside of all functions under no name."""
-    root = _parser().parse(source).root_node
-    yield "", frozenset(_names(root, True))
-    for function in functions_of(root):
-        yield plain(name_of(function)), frozenset(_names(function, False))
+def boundaries(
+    file: Path, source: bytes, reached: Container[str], lines: Collection[int] | None = None
+) -> Iterator[Boundary]:
+    """All boundaries inside of those functions of a file that are reached, in their order.
 
-
-def _names(node: Node, outside: bool) -> Iterator[str]:
-    if node.type.endswith("identifier"):
-        yield text(node)
-    for child in node.named_children:
-        if not (outside and child.type == "function_definition"):
-            yield from _names(child, outside)
-
-
-def plain(name: str) -> str:
-    """A function's name without what qualifies it."""
-    return name.rsplit("::", 1)[-1]
-
-
-def boundaries(file: Path, source: bytes, reached: Container[str]) -> Iterator[Boundary]:
-    """All boundaries inside of those functions of a file that are reached, in their order."""
+    Args:
+        lines: those that instructions are of: a function without one is not executed. None: any.
+    """
     for function in functions_of(_parser().parse(source).root_node):
         body = function.child_by_field_name("body")
         if plain(name_of(function)) not in reached:
+            continue
+        span = range(function.start_point[0] + 1, function.end_point[0] + 2)
+        if lines is not None and not any(n in span for n in lines):
             continue
         head = source[function.start_byte : body.start_byte if body else function.end_byte]
         if body is None or b"constexpr" in head.split(b"(")[0]:

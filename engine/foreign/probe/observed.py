@@ -20,6 +20,7 @@ HELPER = Path(__file__).with_name("observe.cuh")
 _ERROR = re.compile(r"^(\S[^\n(]*)\((\d+)\): (?:catastrophic )?error", re.MULTILINE)
 _WITHIN = re.compile(r"at line (\d+) of (\S+)")
 _TRIES = 12
+_ALL_ERRORS = ("-Xcudafe", "--error_limit=100000")  # at once: nvcc ends after a hundred
 # What observations make large stays inline: the machine executes no calls.
 _INLINE = b"__attribute__((always_inline)) "
 
@@ -65,7 +66,7 @@ def compile_observed(
     for _ in range(_TRIES):
         texts, lines = _inserted(paths, left)
         changed = overlaid(asked, texts, folder / "overlay")
-        more = (*(changed.flags.more or ("-std=c++17",)), "-include", str(HELPER))
+        more = (*(changed.flags.more or ("-std=c++17",)), "-include", str(HELPER), *_ALL_ERRORS)
         flags = replace(changed.flags, more=more)
         try:
             compiled = compile_again(base, changed.source, entry, flags, tools, folder)
@@ -73,11 +74,22 @@ def compile_observed(
             bad = _blamed(error.output, folder / "overlay", lines)
             if not bad:
                 raise
-            for number in bad:
-                left[number] = None
+            # A name that is no number at one place of a function is none at its others: nvcc says
+            # so once.
+            kinds = {_kind(left[number]) for number in bad} - {None}
+            for number, look in enumerate(left):
+                if number in bad or _kind(look) in kinds:
+                    left[number] = None
         else:
             return Observed(compiled, tuple(left))
     raise InputError(f"{asked.source.name} does not compile with observations in it")
+
+
+def _kind(look: Look | None) -> tuple[Path, str, str] | None:
+    """What numbers have in common that are spelled alike in one function."""
+    if look is None or look.how != "number":
+        return None
+    return look.at.file, look.at.function, look.expression
 
 
 Lines = dict[tuple[Path, int], int]  # by a file's path below the overlay

@@ -194,7 +194,7 @@ def decoded(sums: Array, each: int, keys: int, near: float) -> Array | None:
         near: how far from a whole number a sum may be.
     """
     out = np.zeros((*sums.shape[:-1], keys), np.bool_)
-    todo = np.nan_to_num(sums).any(-1)  # a row without a key is 0, or no number
+    todo = np.asarray(np.nan_to_num(sums).any(-1))  # a row without a key is 0, or no number
     for n in range(1, keys + 1):
         if not todo.any():
             return out

@@ -7,7 +7,7 @@ tile may never meet as there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -16,6 +16,7 @@ import z3
 from engine.cuir.execute.compiled.program import Limits
 from engine.cuir.nodes import Expr, Path, free_names
 from engine.gates.analysis.conditions import Condition as Asked
+from engine.gates.analysis.conditions import Key
 from engine.gates.analysis.path_conditions import climbs
 from engine.gates.reachability.name_values import (
     BLOCK,
@@ -45,6 +46,7 @@ class SolvedSides(Names[Value, tuple[Condition, ...]]):
         self.domain = domain_of(subject.recipe.constraints, subject.columns)
         self.terms = Terms({}, subject.columns)
         self.bounds: dict[str, tuple[Condition, ...]] = {}  # of what may be any number of a range
+        self.asked: dict[tuple[Key, bool], Condition] = {}
         self.partly: set[Path] = set()  # statements of which more holds than there are terms for
         # Those of a run, and of cards with more.
         self.processors = self._any(PROCESSORS.id, lambda n: (n >= Limits().sm_count,))
@@ -68,10 +70,15 @@ class SolvedSides(Names[Value, tuple[Condition, ...]]):
             # What no term says: a quotient by what is not positive.
             if not isinstance(self._find((*need.path, z3.Not(need.claim))), Proven):
                 return Unknown("a divisor that may not be positive"), False
-        asked = z3.Or(*ways)
+        self.asked[one.key, side] = asked = z3.Or(*ways)
         exact = all(draw.path not in self.partly for draw in draws)
         exact = exact and not names_in(asked) & self.bounds.keys()
         return self._find((asked,), smallest=True), exact
+
+    def may_be(self, one: Asked, side: bool, sizes: Mapping[str, int]) -> bool:
+        """Whether a condition of which `of` said something may come out so at these sizes too."""
+        numbers = [(term, z3.IntVal(sizes[name])) for name, term in self.domain.sizes.items()]
+        return not z3.is_false(z3.simplify(z3.substitute(self.asked[one.key, side], *numbers)))
 
     def _find(self, asked: Sequence[Condition], smallest: bool = False) -> Answer:
         known = self._bounds((*asked, self.processors >= 0))

@@ -42,6 +42,8 @@ def other_sides(
         return None, rows, cases
     reaches = Reaches(subject)
     left = [(one, side, reaches.of(one, side)) for one, side in watch.unseen()]
+    solved = dict.fromkeys(case for *_, reach in left if reach.solved for case in reach.cases)
+    left = [(one, side, reaches.shared(one, side, reach, solved)) for one, side, reach in left]
     tries = {(one.key, side): _to_try(subject, reach) for one, side, reach in left}
     while len(cases) - len(deck) < MAX_CASES:
         open_ = [row for row in left if not watch.has(row[0], row[1])]

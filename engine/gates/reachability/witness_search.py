@@ -7,9 +7,9 @@ gives a case to run, or, where no run can be afforded, the sizes that a verdict 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import zip_longest
 
@@ -98,6 +98,14 @@ class Reaches(Names[_Values, Tensor]):
             case Witness(values), exact:
                 return Reach(True, (case_at(values),), solved=True, exact=exact)
         return self._in_table(one, side)
+
+    def shared(self, one: Condition, side: bool, known: Reach, cases: Iterable[Case]) -> Reach:
+        """With those of the solver's cases for other sides that may do as well."""
+        if not known.solved:
+            return known
+        more = (c for c in cases if c not in known.cases)
+        may = (c for c in more if self.solved.may_be(one, side, c.sizes))
+        return replace(known, cases=(*known.cases, *may))
 
     def wider(self, one: Condition, side: bool, known: Reach) -> Reach:
         """The solver's case and the table's: where the former hangs on more than sizes, a block

@@ -18,6 +18,7 @@ from engine.cuir.nodes import (
     Select,
     Unary,
     children,
+    names_in,
     walk_expr,
 )  # fmt: skip
 from engine.cuir.printer import print_expr
@@ -327,13 +328,13 @@ def alignment(keep: Expr) -> str:
     """How a mask over i and j is aligned when Nq and Nk differ."""
     if not any(_positions(e) for e in walk_expr(keep) if isinstance(e, Compare)):
         return ""
-    if {"Nq", "Nk"} <= {e.id for e in walk_expr(keep) if isinstance(e, Name)}:
+    if {"Nq", "Nk"} <= names_in(keep):
         return "aligned bottom-right: the last query stands at the last key"
     return "aligned top-left: query 0 stands at key 0"
 
 
 def _positions(compare: Compare) -> bool:
-    names = {e.id for e in walk_expr(compare) if isinstance(e, Name)}
+    names = names_in(compare)
     return {"i", "j"} <= names and not _holds_load(compare)
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from engine.cuir.nodes import Expr, Name, walk_expr
+from engine.cuir.nodes import Expr, Name, names_in
 
 AXES = (("B",), ("Hq", "Hkv"), ("Nq", "Nk"), ("D", "Dv"))
 """The dimensions of q, k, v and the output in the kernels' order, by their names."""
@@ -189,6 +189,6 @@ class Recipe:
     def extra(self) -> tuple[Input, ...]:
         """The extra inputs that the kernel reads; others only go into derived tables."""
         parts = (*self.expressions(), self.kv_head)
-        used = {e.id for part in parts for e in walk_expr(part) if isinstance(e, Name)}
+        used = set(names_in(*parts))
         used |= set() if self.other is None else {self.other.q, self.other.k}
         return tuple(i for i in self.inputs if i.role == "extra" and i.name in used)

@@ -84,7 +84,10 @@ def test_the_same_version_is_accepted_where_that_is_asked(
 
 
 def test_a_gate_that_is_asked_for_and_does_not_run_is_missing(
-    session: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    session: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert main(["check", session, "--json"]) == 0
     assert [s["verdict"] for s in json.loads(capsys.readouterr().out)["stages"]] == ["pass"] * 2
@@ -126,7 +129,8 @@ def test_status_says_what_is_stale_and_what_to_type(
     (folder / "kernel.cu").write_bytes(kernel.replace(b"0", b"1", 1))
     code, row = told()
     assert code == 1 and row["stale"] == {"files": "kernel.cu is not what was accepted"}
-    assert row["steps"] == [f"cubridge export {session} {folder}"]
+    (step,) = row["steps"]
+    assert step.endswith(f" export {session} {folder}")
     (folder / "kernel.cu").write_bytes(kernel)
     (folder / "README.md").unlink()
     assert told()[1]["stale"] == {"files": "README.md cannot be read: No such file or directory"}

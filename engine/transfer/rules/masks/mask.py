@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Callable, Set
 from dataclasses import replace
 
 from engine.cuir.nodes import (
@@ -23,7 +23,7 @@ from engine.cuir.nodes import (
 )
 from engine.cuir.printer import print_expr
 from engine.cuir.rewrite import Block, map_expr, stmt_reads, substitute
-from engine.cuir.static.kernel_names import locals_for
+from engine.cuir.static.kernel_names import Fresh, locals_for
 from engine.cuir.text.quote import block, expr
 from engine.errors import TransferError
 from engine.transfer import schedule as intervals
@@ -36,7 +36,7 @@ from engine.transfer.rules.base.list_layout import from_lists, insert_after
 from engine.transfer.rules.base.recipe_names import Words
 from engine.transfer.rules.base.rule import Case, Rule
 from engine.transfer.rules.base.score_sites import edit_site
-from engine.transfer.rules.masks.tile_lead import passed_over
+from engine.transfer.rules.masks.passed_tiles import passed_at_first, passed_at_last
 from engine.transfer.rules.tile_lists.list_kernels import kernels
 
 NK = Attr(Name("args"), "Nk")
@@ -91,7 +91,9 @@ def _edit_schedule(module: Module, case: Case) -> Module:
     names = case.found.schedule
     new = _ranges(module, case, names.count)
     if names.lead is not None and descends(module.function(names.index)):
-        new[names.lead] = _passed_over(module, module.function(names.lead), case)
+        new[names.lead] = _passed_over(module, module.function(names.lead), case, passed_at_first)
+    if names.tail is not None and descends(module.function(names.index)):
+        new[names.tail] = _passed_over(module, module.function(names.tail), case, passed_at_last)
     return _replaced(module, new)
 
 
@@ -118,13 +120,15 @@ def _candidate_lead(module: Module, case: Case) -> tuple[Function, ...]:
     if names.lead is None or not descends(module.function(names.index)):
         return ()
     lead = module.function(names.lead)
-    passed = _passed_over(module, lead, case)
+    passed = _passed_over(module, lead, case, passed_at_first)
     return () if passed.body == lead.body else (replace(passed, name=case.the_lists().passed),)
 
 
-def _passed_over(module: Module, lead: Function, case: Case) -> Function:
-    fresh = locals_for(module, (lead,), case.words.names)
-    passed = passed_over(lead, case.words.of_schedule(case.keep, lead), fresh)
+def _passed_over(
+    module: Module, asked: Function, case: Case, rule: Callable[[Function, Expr, Fresh], Function]
+) -> Function:
+    fresh = locals_for(module, (asked,), case.words.names)
+    passed = rule(asked, case.words.of_schedule(case.keep, asked), fresh)
     have = {s.target for s in passed.body if isinstance(s, Assign)}
     return _with_views(passed, passed.body, case.words, have)
 

@@ -46,7 +46,9 @@ def called(text: bytes) -> bytes:
 def pointed(asked: Asked, said: object) -> Found:
     """The place that probing finds in this kernel, `called` or not, without the time that it
     takes."""
-    text = asked.source.read_bytes()
+    files = [asked.source.resolve(), *asked.source.resolve().parent.glob("*.cuh")]
+    file = next(f for f in files if b" *= scale;" in f.read_bytes())
+    text = file.read_bytes()
     names = {old: new if new.encode() in text else old
              for old, new in (("dot", "product"), ("row", "query"), ("head", "which"))}  # fmt: skip
     dot, head = names["dot"], names["head"]
@@ -54,12 +56,13 @@ def pointed(asked: Asked, said: object) -> Found:
     after = text.index(statement) + len(statement)
     indent = text[text.rindex(b"\n", 0, after) + 1 : after - len(statement)].decode()
     place = Place(
-        asked.source.resolve(), after, text.count(b"\n", 0, after) + 1, "attention", dot, 1, dot,
+        file, after, text.count(b"\n", 0, after) + 1, "attention", dot, 1, dot,
         {"b": "batch", "h": head, "i": names["row"], "j": "n + first"},
         {"Hq": "heads", "Nq": "length", "Nk": "length", "D": "D"}, "1.0f", indent,
         ("b", "h", "i", "Hq", "Nq", "Nk", "D"),
     )  # fmt: skip
-    return Found((Hook((place,), 0.25, 0.25, 1, "by hand"),), (), (), (), {"attention": 1})
+    hook = Hook((place,), 0.25, 0.25, 1, "by hand")
+    return Found((hook,), (), (), (), {"attention": 1}, tuple(files))
 
 
 def opened(bench: Bench, kernel: Path, spec: str, **options: object) -> Adaptation:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections import Counter
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ from engine.service.upkeep.newer import Rebase, newer_kernel
 from engine.service.upkeep.rebase import plan_rebase, record_rebase
 from engine.types import Decision, DecisionKind, Stage, VerdictKind
 from sessions.store import Store
-from tests.engine.service.executed.plain import called, has_nvcc, imported, opened, pointed
+from tests.engine.service.executed.plain import SOURCE, called, has_nvcc, imported, opened, pointed
 
 pytestmark = pytest.mark.skipif(not has_nvcc(), reason="nvcc compiles the kernels of these tests")
 AFTER = b"dot *= scale;"
@@ -95,6 +96,31 @@ def test_rejected_open_and_edited_hunks_stay_what_they_are(work: Adaptation) -> 
     # The statement that the person's text stands at is another one now.
     made = newer(after, (b"product *= scale;", b"product *= scale; product += 0.0f;"))
     assert any("what you wrote as h1 has no place" in h.reason for h in made.asked)
+
+
+def test_a_change_of_a_header_is_a_new_version_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(executed_work, "find", pointed)
+    monkeypatch.setattr(
+        ExecutedWork, "by_rules", lambda self, recipe: self.planned(recipe, MINUS[0])
+    )
+    before, kernel, launcher = re.split(rb"(__global__.*?\n}\n)", SOURCE.read_bytes(), flags=re.S)
+    own = tmp_path / "own"
+    own.mkdir()
+    (own / "kernel.cuh").write_bytes(before + kernel)
+    (own / "plain.cu").write_bytes(b'#include "kernel.cuh"\n' + launcher)
+    with Bench(Store.open(tmp_path / "store.git")) as bench:
+        work = opened(bench, imported(tmp_path / "plain", own / "plain.cu"), "alibi_causal")
+        work.make_lifted()
+        work.accept_all(work.propose_by_rules())
+        header = work.package.folder / "kernel.cuh"
+        header.write_bytes(called(header.read_bytes()))
+        made = plan_rebase(work, newer_kernel(work.state, None))
+        assert made.renamed == 3 and not made.asked
+        patch = record_rebase(work, made).text(Stage.TARGET, "target.patch")
+        assert "+++ b/kernel.cuh" in patch and "+++ b/plain.cu" in patch
+        assert "slopes[which] * (key - query)" in patch
 
 
 def test_another_file_or_folder_is_a_new_version_too(work: Adaptation, tmp_path: Path) -> None:
