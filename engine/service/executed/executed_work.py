@@ -162,7 +162,7 @@ class ExecutedWork(Work):
             why = [] if hooks else [f"at {case}: {words}" for words in there.refused]
             found = replace(
                 found, more=(*found.more, *hooks), executed={**found.executed, **ran},
-                refused=(*found.refused, *why), files=tuple({*found.files, *there.files}),
+                refused=(*found.refused, *why), files=tuple(sorted({*found.files, *there.files})),
                 meanings=tuple(dict.fromkeys((*found.meanings, *there.meanings))),
             )  # fmt: skip
         return found
@@ -203,6 +203,7 @@ class ExecutedWork(Work):
         names = self.names()
         files = [{"file": str(f), "name": names[f], "text": data.decode("utf-8", "surrogateescape")}
                  for f, data in self.files().items()]  # fmt: skip
+        files[1:] = sorted(files[1:], key=lambda kept: kept["file"])
         return [Artifact.of(Stage.LIFTED, FOUND, found_text(found)),
                 Artifact.of(Stage.LIFTED, PLACES, found_json(found)),
                 Artifact.of(Stage.LIFTED, FILES, pretty_json(files))]  # fmt: skip
