@@ -43,7 +43,9 @@ class Bringing:
     def begin(self) -> None:
         sources = sources_in(Path.cwd())
         if not sources:
-            self.screen.say("no .cu file here or below: start cubridge where the source is", "stale")
+            self.screen.say(
+                "no .cu file here or below: start cubridge where the source is", "stale"
+            )
             return
         self._pick("Import which CUDA source?", [(s, s) for s in sources], self._source)
 
@@ -130,4 +132,3 @@ def _why_not(command: str) -> str:
     except ValueError as error:
         return f"not a command: {error}"
     return "" if words[:1] == ["import"] else "the command begins with import"
-

@@ -242,7 +242,6 @@ class History:
 
     def write(self, at: Array, party: Party, line: int) -> Conflict | None:
         """Notes a write of granules; the first conflict with a write or a read before, if any."""
-        clocks = self.clocks
         conflict = self._writes(at, party)
         if conflict is None:
             late = self._late(at, party)

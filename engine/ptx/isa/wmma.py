@@ -77,9 +77,7 @@ def _store(site: Site) -> Run:
         where = _addresses(site, base(lanes), stride(lanes), 4)
         for k, fetch in enumerate(fetches):
             values = fetch(lanes)
-            held, offset, inside = memory.store(
-                space, where[..., k], 4, lanes, at, SEVERAL
-            )
+            held, offset, inside = memory.store(space, where[..., k], 4, lanes, at, SEVERAL)
             if held == "global":
                 memory.same(values, lanes, at, "an output")
             memory.write(held, offset, values[:, inside], 4)

@@ -12,9 +12,9 @@ from cubridge_tui.app import CuBridgeApp
 from cubridge_tui.screens import bring
 from cubridge_tui.screens.picker import Picker
 from engine.build.tools.process import Finished
+from engine.types import Stage
 from tests.cubridge_tui.conftest import screen_text, settled
 from tests.cubridge_tui.made import placed
-from engine.types import Stage
 
 pytestmark = pytest.mark.usefixtures("no_warm_up")
 
