@@ -142,7 +142,7 @@ def _reported(checked: Checked, path: Path) -> tuple[dict[str, Any], list[str]]:
              "bound": d.bound, "wrong": d.wrong, "of": d.of}
             for d in wrong
         ],
-        "seconds": sum(launch.seconds for launch in checked.launches),
+        "seconds": sum(launch.seconds for launch in checked.launches), "nvcc": checked.nvcc,
     }  # fmt: skip
     lines = [_sentence(f, at, path) for f, at in zip(findings, places, strict=True)]
     return row, lines + [f"{path}: {d} ({checked.case})" for d in wrong]

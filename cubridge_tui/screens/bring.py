@@ -1,5 +1,8 @@
-"""Bringing a CUDA kernel that others wrote: a source and its reference are chosen, `cubridge import`
-runs beside the app, and what it says is shown; a kernel whose G1 passed begins a session."""
+"""Bringing a CUDA kernel that others wrote.
+
+A source and its reference are chosen, `cubridge import` runs beside the app, and what it says is
+shown; a kernel whose G1 passed begins a session.
+"""
 
 from __future__ import annotations
 

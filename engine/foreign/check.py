@@ -32,6 +32,8 @@ class Checked:
         differences: what differs from the reference; None where nothing was compared.
         errors: the largest error of each output that was compared.
         skipped: why the reference gave nothing to compare with.
+        nvcc: what compiling the kernel took before all cases, in seconds of the clock and of all
+            processors.
     """
 
     case: Case
@@ -39,6 +41,7 @@ class Checked:
     differences: tuple[Difference, ...] | None = None
     errors: Mapping[str, float] = field(default_factory=dict)
     skipped: str = ""
+    nvcc: tuple[float, float] = (0.0, 0.0)
 
     @property
     def findings(self) -> Iterator[Finding]:
@@ -103,6 +106,7 @@ def check_kernel(
         )  # fmt: skip
         said(f"compiling {asked.source.name} for {asked.flags.arch}")
         compiled = compile_kernel(asked.source, entry, asked.flags, tools, folder)
+        nvcc = compiled.seconds, compiled.processor
         # Peaked values besides: of logits around 0 a cap is a line, within a half's rounding.
         kinds = VALUES if reference is not None else VALUES[:1]
         named = ((dict(s), kind) for s in asked.sizes for kind in kinds)
@@ -115,20 +119,20 @@ def check_kernel(
                 inputs = draw(entry, sizes)
                 _, launches = execute(compiled, entry, sizes, inputs, {}, asked.flags.arch, folder,
                                       memory_only=True)  # fmt: skip
-                yield Checked(case, tuple(launches))
+                yield Checked(case, tuple(launches), nvcc=nvcc)
                 continue
             if not reference.allows(sizes):
                 raise InputError(f"{reference.path.name} is not defined for {case}")
             wanted = want(reference, entry, sizes, case.values, case.seed, child, folder)
             if isinstance(wanted, str):
-                yield Checked(case, (), skipped=wanted)
+                yield Checked(case, (), skipped=wanted, nvcc=nvcc)
                 continue
             outputs, launches = execute(
                 compiled, entry, {**sizes, **wanted.sizes}, wanted.inputs, scalars,
                 asked.flags.arch, folder,
             )  # fmt: skip
             differences, errors = compare(wanted, entry, outputs)
-            yield Checked(case, tuple(launches), tuple(differences), errors)
+            yield Checked(case, tuple(launches), tuple(differences), errors, nvcc=nvcc)
 
 
 def place(instruction: Instruction, source: Path) -> Location | Instruction:

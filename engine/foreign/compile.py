@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import resource
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -93,10 +94,13 @@ class DoesNotCompile(InputError):
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """The PTX, parsed, and the program that records a launch."""
+    """The PTX, parsed, and the program that records a launch; what nvcc took for them, in seconds
+    of the clock and of all processors."""
 
     module: Module
     program: Path
+    seconds: float = 0.0
+    processor: float = 0.0
 
 
 def compile_kernel(
@@ -118,12 +122,20 @@ def compile_kernel(
         str(kept), *tools.link_flags, f"-I{source.parent}", *flags.words(), str(driver),
         str(Path(__file__).with_name("recorder.cpp")), "-o", str(program),
     ]  # fmt: skip
+    before = _children()
     done = run(command, cwd=folder, environ=compiler_environ(), limit=LIMIT)
     if not done.ok:
         output = done.output or f"nvcc ended with {done.returncode}"
         raise DoesNotCompile(_reason(output, source), output, _fix(output))
     ptx = next(kept.glob("driver*.ptx"))
-    return Compiled(parse_module(uncovered(ptx.read_text(encoding="utf-8")), "PTX"), program)
+    module = parse_module(uncovered(ptx.read_text(encoding="utf-8")), "PTX")
+    return Compiled(module, program, done.seconds, _children() - before)
+
+
+def _children() -> float:
+    """Seconds of processors that children have taken that ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _fix(output: str) -> str:

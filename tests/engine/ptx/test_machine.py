@@ -219,6 +219,16 @@ def test_what_memory_says(body: str, kind: str) -> None:
     assert done.findings[0].block == 0 and done.findings[0].thread >= 0
 
 
+def test_lanes_in_several_state_spaces_are_refused() -> None:
+    body = """
+	cvta.shared.u64 %d5, %d2;
+	setp.lt.u32 %p0, %r0, 32;
+	selp.b64 %d5, %d5, %d4, %p0;
+	st.u32 [%d5], %r0;"""
+    with pytest.raises(InputError, match="st.u32.*several state spaces"):
+        execute(body)
+
+
 def test_an_undefined_value_that_decides_nothing_is_none() -> None:
     target, done = execute("\tand.b32 %r9, %r9, 0;\n\tst.global.u32 [%d4], %r9;\n")
     assert not done.findings and not target[:64].any()
