@@ -126,7 +126,7 @@ def compile_kernel(
     done = run(command, cwd=folder, environ=compiler_environ(), limit=LIMIT)
     if not done.ok:
         output = done.output or f"nvcc ended with {done.returncode}"
-        raise DoesNotCompile(_reason(output, source), output, _fix(output))
+        raise DoesNotCompile(_reason(output, source), output, advice(output))
     ptx = next(kept.glob("driver*.ptx"))
     module = parse_module(uncovered(ptx.read_text(encoding="utf-8")), "PTX")
     return Compiled(module, program, done.seconds, _children() - before)
@@ -138,11 +138,11 @@ def _children() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def _fix(output: str) -> str:
+def advice(output: str) -> str:
     """What nvcc's own words say would help."""
-    flag = re.search(r"flag '(--[\w-]+)' can be used", output)
+    flag = re.search(r"flag '(--[\w-]+)' can be used|requires (--[\w-]+) nvcc flag", output)
     if flag is not None:
-        return f"--nvcc={flag[1]}"
+        return f"--nvcc={flag[1] or flag[2]}"
     header = re.search(r"fatal error: (\S+): No such file", output)
     return f"-I FOLDER, of the folder that has {header[1]}" if header else ""
 

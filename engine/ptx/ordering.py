@@ -267,15 +267,15 @@ class History:
         if not self.shared:
             reads = self.reads[at]
             ahead = reads >> LANES > known[party.row // self.clocks.agents]
-            if not np.count_nonzero(ahead):
-                return ahead.any(1)
-            where, agent = np.nonzero(ahead)
-            own = Party(party.kind, *(x[where] for x in (party.row, party.agent, party.warp,
-                                                         party.block, party.stamp)))  # fmt: skip
-            ahead[where, agent] = ~own.follows(agent, reads[where, agent])
-            return ahead.any(1)
+            if np.count_nonzero(ahead):
+                where, agent = np.nonzero(ahead)
+                each = (party.row, party.agent, party.warp, party.block, party.stamp)
+                own = Party(party.kind, *(x[where] for x in each))
+                ahead[where, agent] = ~own.follows(agent, reads[where, agent])
+            some: Array = ahead.any(1)
+            return some
         block, stamps, reader = (x[at] for x in (self.read_block, self.read_stamp, self.reader))
-        late = (block == -2) | ((block >= 0) & (block != party.block))
+        late: Array = (block == -2) | ((block >= 0) & (block != party.block))
         here = (block == party.block) & (stamps >> LANES > self.clocks.knows[party.row + reader])
         late |= here & ~party.follows(reader, stamps)
         return late
