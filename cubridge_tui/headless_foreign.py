@@ -65,6 +65,7 @@ def check_and_report(asked: Asked, as_json: bool) -> int:
 
     path, cases = asked.source, []
     found = compared = 0
+    told: set[str] = set()
     unproven: dict[str, Instruction] = {}
     for checked in check_kernel(asked, say):
         _narrate(checked)
@@ -74,9 +75,10 @@ def check_and_report(asked: Asked, as_json: bool) -> int:
         cases.append(row)
         found += len(lines)
         compared += checked.differences is not None and bool(checked.errors)
-        if not as_json:
-            for line in lines:
+        for line in lines if not as_json else ():
+            if line not in told:  # the same place is wrong in most cases
                 show(line)
+            told.add(line)
     passed = None if asked.reference is None else bool(compared) and not found
     if as_json:
         reference = None if asked.reference is None else str(asked.reference)
