@@ -20,11 +20,11 @@ RESULTS = ROOT / "benchmarks" / "results"
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
+from benchmarks.scatter import Point, scatter  # noqa: E402
 from engine.gpu.bench_bars import groups_of, notes_of  # noqa: E402
 from engine.gpu.predicted import HELD, OURS, resources_of  # noqa: E402
 from engine.report.bars import Group, bars  # noqa: E402
 from engine.report.picture import Picture, png, svg  # noqa: E402
-from engine.report.scatter import Point, scatter  # noqa: E402
 from engine.worker.orchestration.rates import rate_of  # noqa: E402
 
 README = ROOT / "README.md"

@@ -27,7 +27,7 @@ sys.path.insert(0, str(ROOT))
 
 from benchmarks.sweep.compiling import spills  # noqa: E402
 from engine.cuir.printer import print_expr  # noqa: E402
-from engine.errors import CuBridgeError, SpecError  # noqa: E402
+from engine.errors import CuBridgeError, InputError, SpecError  # noqa: E402
 from engine.lift.cpp.provenance import Lifted  # noqa: E402
 from engine.lift.files.kernel_package import load_package  # noqa: E402
 from engine.spec.python.load import surroundings  # noqa: E402
@@ -51,8 +51,10 @@ _EDITS = re.compile(r"Edits:\s*([^\n]*?)\.\n")
 @cache
 def kernel_of(name: str, columns: int = 128) -> Lifted | None:
     """The kernel at so many columns; None where it has none of so many."""
-    declared = load_package(ROOT / "kernels" / name).specialisations
-    if not any(s["D"] == str(columns) for s in declared):
+    package = load_package(ROOT / "kernels" / name)
+    try:
+        package.specialisation({"T": "bf16", "D": str(columns)})
+    except InputError:
         return None
     return lifted(name, D=str(columns))
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -21,7 +22,9 @@ from typing import Any
 
 import numpy as np
 
-from engine.ptx import conformance, memory_cases
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from benchmarks.ptx_cases import memory_cases, register_cases
 from engine.ptx.launch import Launch, run
 from engine.ptx.memory import GLOBAL, HALF, WINDOW, Tensor
 from engine.ptx.parser import parse_module
@@ -144,16 +147,16 @@ def hand_ptx(folder: Path) -> dict[str, str]:
     return out
 
 
-def instructions() -> tuple[dict[str, conformance.Case], dict[str, memory_cases.MemoryCase]]:
+def instructions() -> tuple[dict[str, register_cases.Case], dict[str, memory_cases.MemoryCase]]:
     text = (CASES / "instructions.ptx").read_text()
     kernels = list(parse_module(text, "instructions.ptx").kernels.values())
-    return conformance.cases(kernels), memory_cases.memory_cases(kernels)
+    return register_cases.cases(kernels), memory_cases.memory_cases(kernels)
 
 
 def hashes() -> dict[str, str]:
     """The hash of each case as it is now, by its name."""
     registers, memory = instructions()
-    out = {o: case_hash(c.ptx.replace(c.name, "case"), conformance.inputs(c))
+    out = {o: case_hash(c.ptx.replace(c.name, "case"), register_cases.inputs(c))
            for o, c in registers.items()}  # fmt: skip
     out |= {o: case_hash(c.ptx, memory_cases.words()) for o, c in memory.items()}
     for name in HAND:
@@ -170,13 +173,13 @@ def pack(folder: Path) -> None:
     texts, given = [], {"words": memory_cases.words()}
     wanted = {o: c for o, c in registers.items() if now[o] not in proven}
     if wanted:
-        (folder / "registers.ptx").write_text(conformance.module_text(wanted.values()))
+        (folder / "registers.ptx").write_text(register_cases.module_text(wanted.values()))
         made = []
         for opcode, case in wanted.items():
-            given[case.name] = conformance.inputs(case)
-            size = conformance.THREADS * conformance.BLOCKS * conformance.SLOT
+            given[case.name] = register_cases.inputs(case)
+            size = register_cases.THREADS * register_cases.BLOCKS * register_cases.SLOT
             made.append(_entry(opcode, case.name, case.name, size * max(len(case.writes), 1),
-                               conformance.BLOCKS, 0))  # fmt: skip
+                               register_cases.BLOCKS, 0))  # fmt: skip
         texts.append({"file": "registers.ptx", "cases": made})
     boxes = [c for o, c in memory.items() if now[o] not in proven]
     if boxes:
@@ -237,11 +240,11 @@ def record(folder: Path) -> int:
     registers, memory = instructions()
     now = hashes()
     mine = {o: c for o, c in registers.items() if o in there}
-    here = conformance.expected(mine, {o: conformance.inputs(c) for o, c in mine.items()})
+    here = register_cases.expected(mine, {o: register_cases.inputs(c) for o, c in mine.items()})
     made: list[Verdict] = []
     for opcode, case in mine.items():
         gpu = there[opcode].reshape(here[opcode].shape)
-        words = conformance.differences(case, here[opcode], gpu)
+        words = register_cases.differences(case, here[opcode], gpu)
         made.append(Verdict(opcode, (opcode,), now[opcode], words or "agrees"))
     boxes = [c for o, c in memory.items() if o in there]
     values = memory_cases.expected(boxes)

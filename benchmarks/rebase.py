@@ -34,12 +34,12 @@ from engine.cuir.changes.ids import assign  # noqa: E402
 from engine.cuir.printer import print_module  # noqa: E402
 from engine.errors import CuBridgeError  # noqa: E402
 from engine.lift import lift  # noqa: E402
-from engine.lift.files.kernel_package import with_source  # noqa: E402
 from engine.service.session.adaptation import Adaptation, pretty_json, start  # noqa: E402
 from engine.service.session.content import BINDING, RECIPE, TARGET  # noqa: E402
 from engine.service.session.session_options import choose_options  # noqa: E402
 from engine.service.session.workbench import Bench, find_kernel, find_spec  # noqa: E402
-from engine.service.upkeep.rebase import Rebase, newer_kernel, plan_rebase, record_rebase  # noqa: E402
+from engine.service.upkeep.newer import Rebase, newer_kernel  # noqa: E402
+from engine.service.upkeep.rebase import plan_rebase, record_rebase  # noqa: E402
 from engine.spec.recipes.recipe_json import recipe_to_json  # noqa: E402
 from engine.transfer.proposals.review import propose  # noqa: E402
 from engine.transfer.rules import apply, plan  # noqa: E402
@@ -256,7 +256,7 @@ def lifts(kernel: str, source: Path) -> bool:
     package = find_kernel(kernel)
     options = choose_options(package, specialisation=SHOWN, only=True)
     try:
-        made = with_source(package, source)
+        made = package.with_source(source)
         return not lift(made, options.specialisation, options.arch).opaque
     except CuBridgeError:
         return False

@@ -54,7 +54,7 @@ from sessions.newborn import NewSession
 from sessions.writer import Writer
 
 if TYPE_CHECKING:
-    from engine.service.upkeep.rebase import Rebase
+    from engine.service.upkeep.newer import Rebase
 
 TAKE_BACK_SECONDS = 1.0
 
@@ -319,7 +319,8 @@ class Desk:
 
     def newer(self, kernel: str | None) -> Rebase:
         """What the session would be on another version of its kernel; nothing is recorded."""
-        from engine.service.upkeep.rebase import newer_kernel, plan_rebase  # also for nothing else
+        from engine.service.upkeep.newer import newer_kernel  # also for nothing else
+        from engine.service.upkeep.rebase import plan_rebase
 
         return plan_rebase(self.work, newer_kernel(self.work.state, kernel))
 

@@ -200,7 +200,7 @@ into your own repository are steps of their own.
     await tour.press("right_square_bracket", "right_square_bracket", "right_square_bracket")
     await tour.picture("replay", "Replay", """
 A saved session plays read-only: `s` and `b` step, space plays, `]` and `}` jump to decisions
-and stages, `o` plays another session beside it, and `c` continues from the shown step as a new
+and stages, and `c` continues from the shown step as a new
 session.
 """)  # fmt: skip
     await tour.press("escape")

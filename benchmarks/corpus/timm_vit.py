@@ -3,7 +3,6 @@
 After: timm, vision_transformer.Attention without fused_attn. Edits: none.
 """
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import json
 import multiprocessing
+import os
 import signal
 import time
 from collections import deque
@@ -26,7 +27,8 @@ from benchmarks.sweep.mutants import judge_mutants
 from benchmarks.sweep.tasks import Original, Task, left
 
 _PR_SET_PDEATHSIG = 1
-PATIENCE = 240.0  # seconds for one item; a hang is recorded and the sweep goes on
+PATIENCE = 240.0  # CPU seconds for one item; a hang is recorded and the sweep goes on
+HANGS = 3600.0  # seconds for one item, on a machine that has other things to do too
 EVERY = 15.0  # seconds between two words on how far it is
 
 
@@ -48,7 +50,23 @@ class _Worker:
     process: multiprocessing.process.BaseProcess
     pipe: Connection
     task: Task | None = None
-    since: float = 0.0
+    since: tuple[float, float] = (0.0, 0.0)  # of the clock, and its CPU seconds then
+
+    def begun(self) -> None:
+        """It has an item in hand now."""
+        self.since = time.monotonic(), self.spent()
+
+    def is_late(self) -> bool:
+        clock, cpu = self.since
+        return self.spent() - cpu > PATIENCE or time.monotonic() - clock > HANGS
+
+    def spent(self) -> float:
+        """CPU seconds of its process and of those that it has waited for."""
+        try:
+            fields = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[-1].split()
+        except OSError:
+            return 0.0
+        return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
 def outcomes_of(line: Mapping[str, Any]) -> set[str]:
@@ -85,16 +103,17 @@ def sweep(
         while time.monotonic() < end and (queue or any(w.task for w in workers)):
             for worker in workers:
                 if worker.task is None and queue:
-                    worker.task, worker.since = queue.popleft(), time.monotonic()
+                    worker.task = queue.popleft()
+                    worker.begun()
                     worker.pipe.send(worker.task)
             busy = {w.pipe: w for w in workers if w.task is not None}
             for pipe in wait(list(busy), timeout=1.0):
                 worker = busy[pipe]  # type: ignore[index]
                 done += _heard(worker, write, queue)
             for at, worker in enumerate(workers):
-                late = worker.task is not None and time.monotonic() - worker.since > PATIENCE
+                late = worker.task is not None and worker.is_late()
                 if late or not worker.process.is_alive():
-                    why = f"no answer in {PATIENCE:.0f} s" if late else "its process ended"
+                    why = f"no answer in {PATIENCE:.0f} CPU s" if late else "its process ended"
                     done += _lost(worker, why, write, queue)
                     workers[at] = _started()
             if time.monotonic() - told > EVERY:
@@ -121,7 +140,7 @@ def _heard(worker: _Worker, write: Any, queue: deque[Task]) -> int:
         number, line = worker.pipe.recv()
     except (EOFError, OSError):
         return _lost(worker, "its process ended", write, queue)
-    worker.since = time.monotonic()
+    worker.begun()
     if number is None:
         worker.task = None
         return 0

@@ -19,21 +19,23 @@ SHORT = 200
 
 
 def write_record(log: Path, to: Path) -> int:
-    """Write the record; 1 where it holds a fault or a survivor without a reason."""
+    """Write the record of the steps that are in the log, and leave others as they are; 1 where the
+    log holds a fault or a survivor without a reason."""
     lines = lines_of(log)
     by_step: dict[str, dict[str, Line]] = defaultdict(dict)
     for item, line in lines.items():
         step, of, number = item.split("/", 2)
         by_step[step if step == "mutants" else f"{step} of {of}s"][f"{of}/{number}"] = line
-    outcomes = sorted((item, str(line["outcome"])) for item, line in lines.items())
-    record: dict[str, Any] = {
-        "outcomes": hashlib.sha256(repr(outcomes).encode()).hexdigest()[:16],
-        "judged_by": dict(Counter(str(line["tree"]) for line in lines.values())),
-        "seconds": {n: round(sum(x.get("s", 0) for x in s.values())) for n, s in by_step.items()},
-    }
+    record: dict[str, Any] = json.loads(to.read_text()) if to.exists() else {}
     wrong = 0
     for step, judged in sorted(by_step.items()):
-        record[step] = _mutants(judged) if step == "mutants" else _drawn(judged)
+        outcomes = sorted((item, str(line["outcome"])) for item, line in judged.items())
+        record[step] = {
+            "outcomes_hash": hashlib.sha256(repr(outcomes).encode()).hexdigest()[:16],
+            "judged_by": dict(Counter(str(line["tree"]) for line in judged.values())),
+            "cpu_seconds": round(sum(line.get("cpu", 0) for line in judged.values())),
+            **(_mutants(judged) if step == "mutants" else _drawn(judged)),
+        }
         print(step, json.dumps(record[step].get("by") or record[step]["read"]))
         wrong += len(record[step]["open" if step == "mutants" else "faults"])
     to.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -40,7 +40,7 @@ KEYWORDS: Mapping[str, tuple[str, ...]] = {
     "mask": ("picture", "tiles", "causal", "window", "plot"),
     "cost": ("time", "timeline", "cycles", "units", "performance", "predicted"),
     "proposals": ("history", "earlier"),
-    "export-review": ("report", "save", "markdown"),
+    "export-review": ("report", "save", "html"),
     "follow": ("link", "source", "provenance"),
     "inspect": ("cost", "cycles", "time", "type", "registers", "details", "info"),
     "zoom": ("full screen", "maximise", "maximize", "one pane"),

@@ -11,6 +11,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from cubridge_tui.commands.adapt import GATE_MISSING
 from cubridge_tui.console import say, show, show_json
 from cubridge_tui.headless import (
     adapting,
@@ -73,18 +74,20 @@ def _check_file(path: Path, args: argparse.Namespace) -> int:
 
 
 def _check_session(args: argparse.Namespace) -> int:
+    """Both gates are asked for: one that did not run is missing, as with `adapt --require`."""
     from cubridge_tui.model.proofs import PROOFS, proof_lines
-    from engine.types import Gate
+    from engine.types import Gate, VerdictKind
 
     rows: list[dict[str, Any]] = []
-    failed = False
+    code = 0
     with adapting(args, args.what) as work:
         for name, gate, step in (
             ("lifted", Gate.G1, work.judge_lifted),
             ("target", Gate.G2, work.judge_target),
         ):
             verdict = left_overridden(work, gate, args) or step()
-            failed = failed or verdict.stops
+            missing = GATE_MISSING if verdict.kind is VerdictKind.NOT_RUN else 0
+            code = FAILED if FAILED in (code, int(verdict.stops)) else code or missing
             say(f"{name:<9} {verdict.gate} {verdict.kind}  {verdict.reason}")
             for line in proof_lines(verdict.details):
                 say(f"          {line}")
@@ -95,4 +98,4 @@ def _check_session(args: argparse.Namespace) -> int:
             )  # fmt: skip
         if args.json:
             show_json({"session": work.session.id, "stages": rows})
-    return FAILED if failed else 0
+    return code

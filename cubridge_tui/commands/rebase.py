@@ -11,7 +11,7 @@ from cubridge_tui.headless import actor, add_json, add_store, narrator, writing
 
 if TYPE_CHECKING:
     from engine.service.session.adaptation import Adaptation
-    from engine.service.upkeep.rebase import Rebase
+    from engine.service.upkeep.newer import Rebase
 
 FAILED = 1
 
@@ -38,7 +38,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from engine.service.executed.opened import adaptation_of
     from engine.service.session.workbench import Bench
-    from engine.service.upkeep.rebase import is_same, newer_kernel, plan_rebase, record_rebase
+    from engine.service.upkeep.newer import is_same, newer_kernel
+    from engine.service.upkeep.rebase import plan_rebase, record_rebase
     from sessions.store import Store
 
     store = Store.open(args.store)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from cubridge_tui.console import say, show, show_json
 from cubridge_tui.headless import add_json, add_store, narrator
 from cubridge_tui.model.steps import step_words
-from cubridge_tui.model.story import beats, story
+from cubridge_tui.model.story import story
 
 if TYPE_CHECKING:
     from sessions.session import Session
@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         for row in rows:
             untold = f"  ({row.untold})" if row.untold else ""
-            show(f"{'same   ' if row.same else 'DIFFERS'}  {row.name}{untold}")
+            show(f"{row.word:<7}  {row.name}{untold}")
         if first is not None:
             say(f"first difference: {first.name}: was {first.was}, now {first.now}")
     return FAILED if first is not None else 0
@@ -77,18 +77,15 @@ def run(args: argparse.Namespace) -> int:
 
 def _page(store: Store, session: Session, args: argparse.Namespace) -> int:
     from cubridge_tui.model.builder import Builder
-    from cubridge_tui.model.page import as_html
-    from cubridge_tui.model.page_pictures import pictures
+    from cubridge_tui.model.page_pictures import write_page
     from engine.service.executed.opened import work_of
     from engine.service.session.workbench import Bench
-    from sessions.replay import steps
 
     snap = Builder(work_of(Bench(store), session)).snapshot()
-    page = as_html(snap, list(beats(steps(session.events))), pictures(snap))
     path = Path(args.html)
-    path.write_text(page, encoding="utf-8")
+    said = write_page(path, snap, session.events)
     if args.json:
-        show_json({"session": session.id, "page": str(path), "bytes": len(page.encode())})
+        show_json({"session": session.id, "page": str(path), "bytes": path.stat().st_size})
     else:
-        say(f"{path}: {len(page.encode()):,} bytes; any browser shows it, without a network")
+        say(said)
     return 0

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Sequence
 
 from cubridge_tui.console import typeable
 from cubridge_tui.model.built import conformance_lines, resource_lines
-from cubridge_tui.model.report import lowered_patch
 from cubridge_tui.model.rows import Row, RowKind
-from cubridge_tui.model.snapshot import Snapshot
-from engine.types import Gate, Level, VerdictKind, open_assumptions
+from cubridge_tui.model.snapshot import Snapshot, View
+from cubridge_tui.text.sanitise import visible_lines
+from engine.types import Gate, Level, Stage, VerdictKind, open_assumptions
 from engine.types.trust import beside, rests_on
 
 MEANS = {
@@ -71,3 +72,14 @@ def acceptance_rows(snap: Snapshot, predicted: Sequence[str] = ()) -> list[Row]:
     for line in patch[2:]:
         rows.append(Row(line, kinds.get(line[:1], RowKind.SAME), sign=" "))
     return rows
+
+
+def lowered_patch(snap: Snapshot) -> list[str]:
+    """The lowered source as a unified diff."""
+    panes = snap.panes[View.TEXT]
+    before = [r.text for r in panes[Stage.SOURCE].rows if r.number is not None]
+    after = [r.text for r in panes[Stage.LOWERED].rows if r.number is not None]
+    if not after:
+        return []
+    made = difflib.unified_diff(before, after, "a/kernel.cu", "b/kernel.cu", lineterm="")
+    return [line for text in made for line in visible_lines(text)]

@@ -12,7 +12,7 @@ from cubridge_tui.model.explained import with_reasons
 from cubridge_tui.model.kept_texts import KeptTexts
 from cubridge_tui.model.latest_review import explained, latest_review, question_of
 from cubridge_tui.model.layout import ALIGNED, PANES
-from cubridge_tui.model.links import Links, with_keys
+from cubridge_tui.model.links import Links, found_links, with_keys
 from cubridge_tui.model.meanings import Decided, OpaqueNote, about_meanings, meaning_rows
 from cubridge_tui.model.meanings import opaque_notes as notes_of
 from cubridge_tui.model.next_step import unlowered
@@ -66,6 +66,14 @@ class Builder:
         links, names = self.texts.links(
             lifted, lifted_text, target, target_text, lowered, lowered_text, stale
         )
+        found = work.found_lines()
+        if found:
+            ops = self.texts.ops(split_lines(source or ""), split_lines(lowered_text or ""))
+            same = {
+                old + 1: new + 1 for tag, i1, i2, j1, j2 in ops if tag == "equal"
+                for old, new in zip(range(i1, i2), range(j1, j2), strict=True)
+            }  # fmt: skip
+            links = replace(links, lines=found_links(found, same))
         opaque = self._opaque() if lifted_text is not None else ()
         meanings, regions = about_meanings(state), decided_regions(state)
         said, asked = (self.texts.artifact(s, work.shown[s]) for s in (Stage.LIFTED, Stage.TARGET))

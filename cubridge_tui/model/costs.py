@@ -13,6 +13,7 @@ from engine.service.views.costing import ALL, EXPERT, Cost, Question, Where
 KNOWN_ERROR = 0.09
 COST = "cost   "  # how the row of a hunk begins
 WAITING = f"{COST}is being predicted"
+MOST_NAMED = 6  # hunks that a line lists; of more it says how many
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +35,8 @@ NONE = Costs()
 
 
 def ratio(now: Cost, other: Cost) -> str:
-    """`0.65 of `, or `≈ ` where the model cannot tell the two apart."""
-    return "≈ " if same(now, other) else f"{now.us / other.us:.2f} of "
+    """`0.65 x`, or `≈` where the model cannot tell the two apart."""
+    return "≈" if same(now, other) else f"{now.us / other.us:.2f} x"
 
 
 def same(now: Cost, other: Cost) -> bool:
@@ -62,14 +63,19 @@ def cost_line(costs: Costs, hunk: str, others: Sequence[str] = ()) -> str:
             return f"{COST}not predicted: {cost.problem}"
     if without is None or every is None or expert is None:
         return WAITING
-    but = "without it" + (f" and {', '.join(others)}" if others else "")
+    but = "without it"
+    if others:
+        many = f"the {len(others)} hunks that need it"
+        but += f" and {', '.join(others) if len(others) <= MOST_NAMED else many}"
     if same(without, every):
         change = round(100 * (without.us / every.us - 1))
-        return f"{COST}{but}: no difference that the model can tell ({change:+}%)"
+        return f"{COST}no difference that the model can tell: {but} {change:+}% time"
     return (
-        f"{COST}{but}: {without.us:,.0f} us, {change_of(costs, hunk)} against all accepted, "
-        f"{ratio(without, expert)}the expert's; {without.tflops:.0f} TFLOP/s of kept pairs, "
-        f"{without.visited:.2f} pairs visited for each kept; bound by {without.bound}"
+        f"{COST}{'saves' if without.us > every.us else 'takes'} time: {but} {without.us:,.0f} us, "
+        f"{change_of(costs, hunk)} against {every.us:,.0f} us with all hunks accepted; the "
+        f"expert's kernel takes {expert.us:,.0f} us. {but.capitalize()}: {without.tflops:.0f} "
+        f"TFLOP/s of kept pairs, {without.visited:.2f} pairs visited for each kept, bound by "
+        f"{without.bound}"
     )
 
 
@@ -88,13 +94,12 @@ def bar_words(costs: Costs, target: str) -> tuple[str, ...]:
     now, every, expert = costs.known(target), costs.known(ALL), costs.known(EXPERT)
     if now is None or expert is None or costs.where is None:
         return ()
-    against = f"{ratio(now, expert)}expert's"
-    both = against + (f", {ratio(now, every)}all accepted" if every is not None else "")
-    rate = f"{now.tflops:.0f} TFLOP/s"
+    against = f"{ratio(now, expert)} expert's time"
+    both = against + (f", {ratio(now, every)} all hunks' time" if every is not None else "")
     card = costs.where.name
     return (
-        f"predicted on {card} {now.us:,.0f} us, {both}, {rate} ",
-        f"{card} {now.us:,.0f} us, {both.removesuffix(' accepted')}, {now.tflops:.0f} TF/s ",
+        f"predicted on {card} {now.us:,.0f} us, {both}, {now.tflops:.0f} TFLOP/s ",
+        f"{card} {now.us:,.0f} us, {both} ",
         f"{card} {against} ",
     )
 
@@ -111,11 +116,12 @@ def told(costs: Costs, target: str) -> list[str]:
         "    by the cost model (docs/cost.md), TFLOP/s = 2 (D + Dv) x kept pairs / time; "
         f"differences up to {100 * KNOWN_ERROR:.0f}% are within its known error (≈)",
     ]
-    for name, words in ((target, "as decided"), (ALL, "all accepted"), (EXPERT, "the expert's")):
+    whose = {target: "as decided", ALL: "all hunks accepted", EXPERT: "the expert's kernel"}
+    for name, words in whose.items():
         found = costs.known(name)
         if found is not None:
             lines.append(
-                f"    {words:<13} {found.us:,.0f} us, {found.tflops:.0f} TFLOP/s, "
+                f"    {words:<20} {found.us:,.0f} us, {found.tflops:.0f} TFLOP/s, "
                 f"{found.visited:.2f} pairs visited for each kept, bound by {found.bound}"
             )
     return lines

@@ -15,9 +15,10 @@ Decisions = Callable[[str], "Decision | None"]
 
 
 def lines_of(hunk: Hunk, about: Explained = NOTHING, cost: str = "") -> list[str]:
-    """Why it is there, for which clauses, its numbers by name, what depends on what, what it
-    costs."""
-    lines = [f"why    {hunk.reason}"] if hunk.reason else []
+    """What it does, why it is there, for which clauses, its numbers by name, what depends on what,
+    what it costs."""
+    lines = [f"{'what' if n == 0 else 'op':<7}{words}" for n, words in enumerate(about.does)]
+    lines += [f"why    {hunk.reason}"] if hunk.reason else []
     lines += [f"for    {words}" for words in about.clauses]
     if about.numbers:
         lines.append(f"where  {'; '.join(about.numbers)}")

@@ -8,6 +8,7 @@ from typing import Any
 from cubridge_tui.console import typeable
 from cubridge_tui.model.built import conformance_lines, occupancy_lines, resource_lines
 from cubridge_tui.model.costs import told
+from cubridge_tui.model.inspect import work_lines
 from cubridge_tui.model.next_step import owed, unlowered, unmeant
 from cubridge_tui.model.proofs import proof_lines
 from cubridge_tui.model.rows import Row, RowKind
@@ -92,6 +93,8 @@ def _found(snap: Snapshot, verdict: Verdict | None) -> list[str]:
         return []
     details = verdict.details
     lines = [*proof_lines(details), *_runs(details)]
+    if verdict.gate is Gate.G2 and details.get("cases"):
+        lines += work_lines(snap)
     if verdict.gate is Gate.G3 and details.get("build"):
         lines += [_changed(details), _places(snap)]
         lines += [*resource_lines(details), *occupancy_lines(details), *_warnings(details)]

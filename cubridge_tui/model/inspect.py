@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from cubridge_tui.model.built import kernel_words
 from cubridge_tui.model.explained import NOTHING, lines_of
-from cubridge_tui.model.links import FIELDS, LIFTED, lifted_name
+from cubridge_tui.model.links import FIELDS, FOUND, LIFTED, lifted_name
 from cubridge_tui.model.rows import Key, Row, RowKind
 from cubridge_tui.model.snapshot import Snapshot, View
 from engine.cuir.arch import arch as arch_facts
@@ -56,6 +57,8 @@ def inspect(snap: Snapshot, stage: Stage, row: Row) -> list[str]:
     lines = [f"text       {row.text.strip()}"]
     if key is None:
         return [*lines, "", "no op: a comment, a brace, a blank line, or text that did not lift"]
+    if key[0] == FOUND:
+        return [*lines, "", *_of_place(snap, key)]
     found = _find(snap, key)
     path = found[1] if found is not None else key[1]  # as gates name it: in the target
     lines.append(f"op         {'/'.join(map(str, path))}  ({_home(key)})")
@@ -76,6 +79,34 @@ def inspect(snap: Snapshot, stage: Stage, row: Row) -> list[str]:
     if built is not None:
         lines += [f"built      {words}" for words in kernel_words(built.details, str(path[0]))]
     lines += ["", *_where(snap, key, row), "", *_cause(snap, row, stage)]
+    return lines
+
+
+def _of_place(snap: Snapshot, key: Key) -> list[str]:
+    """What was found at a line of a source that is executed: its coordinates and evidence, what
+    was launched, and the work of each case before and after."""
+    told = [r.text for r in snap.panes[View.OPS][Stage.LIFTED].rows if r.key == key]
+    lines = [*told, "", *work_lines(snap)]
+    return lines if any(lines) else ["nothing was found at this line"]
+
+
+def work_lines(snap: Snapshot) -> list[str]:
+    """Each case that was executed: its launches, and the thread instructions of the source and of
+    the patched source."""
+    rows: dict[Gate, list[Mapping[str, Any]]] = {}
+    for gate in (Gate.G1, Gate.G2):
+        verdict = snap.state.verdict(gate)
+        cases = verdict.details.get("cases") if verdict is not None else None
+        rows[gate] = [r for r in cases or () if isinstance(r, Mapping)]
+    before, after = ({r.get("case"): r for r in rows[g]} for g in (Gate.G1, Gate.G2))
+    lines = []
+    for case, row in (after | before).items():
+        lines.append(f"case       {case}: {', '.join(row.get('launches') or ())}".rstrip(": "))
+        was, now = (r.get(case, {}).get("instructions") for r in (before, after))
+        whose = ((was, "of the source"), (now, "patched"))
+        told = [f"{count:,} {words}" for count, words in whose if count is not None]
+        change = f" ({100 * (now / was - 1):+.1f}%)" if was and now is not None else ""
+        lines.append(f"  work     thread instructions executed: {', '.join(told)}{change}")
     return lines
 
 

@@ -19,7 +19,7 @@ from engine.cuir.parser import Parsed
 from engine.lift.cpp.provenance import Lifted
 from engine.types import Stage
 
-LIFTED, TARGET, FIELDS = "lifted", "target", "Args"
+LIFTED, TARGET, FOUND, FIELDS = "lifted", "target", "found", "Args"
 
 
 class Around(NamedTuple):
@@ -258,6 +258,17 @@ def link(
             lines[Stage.LOWERED] = source_lines(lowered, again)
             around = surroundings(lowered.module, again) | around
     return Links(lines, around, frozenset(holders), stale), name
+
+
+def found_links(found: Mapping[int, int], same: Mapping[int, int]) -> dict[Stage, Lines]:
+    """The links of a source that is executed: of its lines with those of what was `found` (line of
+    that text to line of the source), and with its `same` lines in the patched source."""
+    keys: dict[int, Key] = {at: (FOUND, (at,)) for at in found.values()}
+    return {
+        Stage.SOURCE: keys,
+        Stage.LIFTED: {line: keys[at] for line, at in found.items()},
+        Stage.LOWERED: {new: keys[old] for old, new in same.items() if old in keys},
+    }
 
 
 def with_keys(rows: Sequence[Row], stage: Stage, links: Links) -> tuple[Row, ...]:

@@ -1,19 +1,41 @@
-"""The pictures of a session's page: the tiles that the target visits, and what a GPU measured."""
+"""A session's page with its pictures: the tiles that the target visits, and what a GPU measured."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
 
 from cubridge_tui.model import gpu_results
 from cubridge_tui.model.mask_sizes import legal_sizes
 from cubridge_tui.model.snapshot import Snapshot
-from engine.errors import CuBridgeError
+from engine.errors import CuBridgeError, InputError
 from engine.report.picture import DIM, FAINT, INK, OURS, Box, Picture, Shape, Text
 from engine.service.views.keep_map import KeepMap
 from engine.service.views.target_mask import TileClass
 from engine.types import Gate
+from sessions.events import Event
 
 LENGTH = 1024  # query rows and keys of the mask
 _ROOM, _EDGE, _TOP = 360, 16, 34  # pixels of the tiles, around them, and above
 _FILLS = {TileClass.FULL: OURS, TileClass.PARTIAL: "#e69f00", TileClass.SKIP: FAINT}
+
+
+def write_page(path: Path, snap: Snapshot, events: Sequence[Event]) -> str:
+    """Write the page of a session with these events; where it is, and how large.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    from cubridge_tui.model.page import as_html
+    from cubridge_tui.model.story import beats
+    from sessions.replay import steps
+
+    data = as_html(snap, list(beats(steps(events))), pictures(snap)).encode()
+    try:
+        path.write_bytes(data)
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error.strerror}") from None
+    return f"{path}: {len(data):,} bytes; any browser shows it, without a network"
 
 
 def pictures(snap: Snapshot) -> list[tuple[str, Picture]]:

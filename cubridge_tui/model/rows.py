@@ -42,6 +42,12 @@ SIGNS = {
 }
 
 
+# Which rows are taken apart where they are too long; heads are cut where they tell least.
+NOTES = frozenset({RowKind.NOTE})
+CHANGES = NOTES | {RowKind.ADD, RowKind.DEL, RowKind.OUT_ADD, RowKind.OUT_DEL}
+EVERY = CHANGES | {RowKind.SAME}
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
     """One line of a pane.
@@ -97,7 +103,8 @@ def wrapped(row: Row, width: int) -> list[Row]:
 
 
 def pieces(row: Row, width: int) -> list[Row]:
-    """A row in pieces no longer than `width`, the later ones indented under the first's words.
+    """A row in pieces no longer than `width`, the later ones indented under the first's words, with
+    what changed within each.
 
     The words stand after one or two columns: "scale       the score", "  G4  pass   19 runs".
     """
@@ -108,23 +115,27 @@ def pieces(row: Row, width: int) -> list[Row]:
     indent = min(len(words.group()), width // 2) if words else len(text) - len(text.lstrip())
     parts = textwrap.wrap(
         text, width, subsequent_indent=" " * indent, drop_whitespace=True, replace_whitespace=False,
-        break_on_hyphens=False,
-    )  # fmt: skip
-    return [
-        replace(row, text=p, number=row.number if n == 0 else None) for n, p in enumerate(parts)
-    ]
+        break_on_hyphens=False, expand_tabs=False,
+    ) or [""]  # fmt: skip
+    out, at = [replace(row, text=parts[0])], len(parts[0])
+    for part in parts[1:]:
+        words_of = part[indent:]
+        at = text.index(words_of, at)
+        moved = tuple((a - at + indent, b - at + indent) for a, b in row.changed if b > at)
+        changed = tuple((max(a, indent), b) for a, b in moved)
+        out.append(replace(row, text=part, number=None, origin="", sign=" ", changed=changed))
+        at += len(words_of)
+    return out
 
 
 def fitted(
-    rows: Sequence[Row], width: int, every: bool = False
+    rows: Sequence[Row], width: int, kinds: frozenset[RowKind] = NOTES
 ) -> tuple[Sequence[Row], Sequence[int]]:
-    """The rows with those that are too long in pieces, and which row each is of: notes, and
-    with `every` all others but heads, which are cut where they tell least."""
+    """The rows with those of some kinds that are too long in pieces, and which row each is of."""
     out: list[Row] = []
     places: list[int] = []
     for at, row in enumerate(rows):
-        whole = len(row.text) <= width or not (row.kind is RowKind.NOTE or every)
-        mine = [row] if whole or row.kind is RowKind.HEAD else pieces(row, width)
+        mine = pieces(row, width) if row.kind in kinds else [row]
         out += mine
         places += [at] * len(mine)
     return (tuple(out), places) if len(out) > len(rows) else (rows, range(len(rows)))

@@ -1,8 +1,5 @@
-"""Bringing a CUDA kernel that others wrote.
-
-A source and its reference are chosen, `cubridge import` runs beside the app, and what it says is
-shown; a kernel whose G1 passed begins a session.
-"""
+"""Bringing a CUDA kernel that others wrote: a source and its reference are chosen, `cubridge
+import` runs beside the app and its words are shown; a kernel whose G1 passed begins a session."""
 
 from __future__ import annotations
 
@@ -46,9 +43,7 @@ class Bringing:
     def begin(self) -> None:
         sources = sources_in(Path.cwd())
         if not sources:
-            self.screen.say(
-                "no .cu file here or below: start cubridge where the source is", "stale"
-            )
+            self.screen.say("no .cu file here or below: start cubridge where it is", "stale")
             return
         self._pick("Import which CUDA source?", [(s, s) for s in sources], self._source)
 

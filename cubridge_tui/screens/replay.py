@@ -5,22 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from textual.app import ComposeResult
-from textual.containers import Horizontal
 from textual.timer import Timer
 
 from cubridge_tui import actions, places
 from cubridge_tui.jobs import Outcome
 from cubridge_tui.model.facts import Facts
 from cubridge_tui.model.replay import SPEEDS, Tape, next_decision
-from cubridge_tui.model.steps import step_words
 from cubridge_tui.screens.base import ActionScreen, bindings
 from cubridge_tui.screens.dialogs import Confirm
-from cubridge_tui.screens.picker import Picker
 from cubridge_tui.widgets.code_pane import CodePane
 from cubridge_tui.widgets.line import Banner, KeyBar, Line, Part
 from cubridge_tui.widgets.replay_deck import ReplayDeck
 from engine.types import Stage
-from sessions.replay import Step, plain
+from sessions.replay import Step
 from sessions.session import Session
 from sessions.state import SessionState
 
@@ -36,19 +33,15 @@ class Loaded:
 
 
 class ReplayScreen(ActionScreen):
-    """One session, or two side by side. Nothing here writes to them."""
+    """One session. Nothing here writes to it."""
 
     NAME = actions.REPLAY
     BINDINGS = bindings(actions.REPLAY)
-    DEFAULT_CSS = """
-    ReplayScreen #decks { height: 1fr; }
-    ReplayScreen.two ReplayDeck { border-left: solid $panel; }
-    """
 
     def __init__(self, session: str) -> None:
         super().__init__()
         self.session = session
-        self.together = True
+        self.deck: ReplayDeck | None = None  # once the history is read
         self._speed = _NORMAL
         self._timer: Timer | None = None
         self._continues: SessionState | None = None  # what a new session begins with
@@ -56,40 +49,23 @@ class ReplayScreen(ActionScreen):
     def compose(self) -> ComposeResult:
         yield Banner(id="banner")
         yield Line(id="decision")
-        yield Horizontal(id="decks")
         yield Line(id="status")
         yield KeyBar(id="keys")
 
     def on_mount(self) -> None:
-        self._load(self.session)
-
-    def facts(self) -> Facts:
-        return Facts(job=self.cubridge.jobs.running)
-
-    @property
-    def decks(self) -> list[ReplayDeck]:
-        return list(self.query(ReplayDeck))
-
-    @property
-    def deck(self) -> ReplayDeck | None:
-        """The deck that has the focus, else the first."""
-        focused = self.focused
-        for deck in self.decks:
-            if focused is not None and deck in focused.ancestors:
-                return deck
-        return self.decks[0] if self.decks else None
-
-    # --- loading ---------------------------------------------------------------------------------
-
-    def _load(self, session: str) -> None:
         store = self.cubridge.store
 
         def work() -> Loaded:
-            found = store.load(session)
+            found = store.load(self.session)
             return Loaded(found, Tape.of(found.id, found.events))
 
         self.query_one("#decision", Line).put([(" reading the history …", "dim")])
         self.cubridge.jobs.submit("replay", work, self._loaded, quiet=True)
+
+    def facts(self) -> Facts:
+        return Facts(job=self.cubridge.jobs.running)
+
+    # --- loading ---------------------------------------------------------------------------------
 
     def _loaded(self, outcome: Outcome) -> None:
         if not self.is_attached:
@@ -99,9 +75,8 @@ class ReplayScreen(ActionScreen):
             self.query_one(Banner).say(why)
             self._tell()
             return
-        deck = ReplayDeck(outcome.value.session, outcome.value.tape)
-        self.query_one("#decks").mount(deck)
-        self.set_class(len(self.decks) > 1, "two")
+        self.deck = ReplayDeck(outcome.value.session, outcome.value.tape)
+        self.mount(self.deck, after="#decision")
         notices = outcome.value.session.notices
         if notices:
             self.query_one(Banner).say("  ".join(notices))
@@ -110,21 +85,19 @@ class ReplayScreen(ActionScreen):
         if not self.is_attached:
             return
         parts: list[Part] = [(" REPLAY ", "banner")]
-        at_end = bool(self.decks) and all(d.position >= d.tape.last for d in self.decks)
+        deck = self.deck
         playing = self._timer is not None
-        if self.decks and not playing:
-            on = "replay-fork" if at_end else "replay-step"
-            words = " continues from here " if at_end else " steps on "
+        if deck is not None and not playing:
+            on = "replay-fork" if self._at_end else "replay-step"
+            words = " continues from here " if self._at_end else " steps on "
             parts += [(" Next: ", "dim"), (actions.key_of(on, self.cubridge.actions), "key")]
             parts.append((words, "title"))
         parts.append((" read-only ", "dim"))
-        for deck in self.decks:
+        if deck is not None:
             total = len(deck.tape.steps)
             parts.append((f" step {min(deck.position + 1, total)} of {total} ", "title"))
         pace = SPEEDS[self._speed]
         speed = f"{'▶ playing' if playing else 'Ⅱ'} {pace:g} step{'s' * (pace != 1)}/s "
-        if len(self.decks) > 1:
-            parts.append((" both step " if self.together else " the focused one steps ", "dim"))
         parts.append((speed, "key" if playing else "dim"))
         self.query_one("#decision", Line).put(parts)
         self.refresh_keys()
@@ -135,12 +108,6 @@ class ReplayScreen(ActionScreen):
         self._tell()
 
     # --- moving ----------------------------------------------------------------------------------
-
-    @property
-    def _movers(self) -> list[ReplayDeck]:
-        if self.together:
-            return self.decks
-        return [self.deck] if self.deck is not None else []
 
     def do_replay_step(self) -> None:
         self._stop()
@@ -153,10 +120,12 @@ class ReplayScreen(ActionScreen):
         self._tell()
 
     def _step(self, step: int) -> None:
-        before = [deck.position for deck in self._movers]
-        for deck in self._movers:
-            deck.go(deck.position + step)
-        if before == [deck.position for deck in self._movers]:
+        deck = self.deck
+        if deck is None:
+            return
+        before = deck.position
+        deck.go(before + step)
+        if before == deck.position:
             self.say("this is the last step" if step > 0 else "this is the first step")
 
     def do_replay_next_decision(self) -> None:
@@ -173,14 +142,14 @@ class ReplayScreen(ActionScreen):
 
     def _jump(self, what: str, direction: int) -> None:
         self._stop()  # who jumps wants to look at that place
-        moved = False
-        for deck in self._movers:
-            places = deck.tape.decisions if what == "decisions" else deck.tape.stages
-            there = deck.tape.jump(deck.position, places, direction)
-            moved = moved or there != deck.position
-            deck.go(there)
-        if not moved:
+        deck = self.deck
+        if deck is None:
+            return
+        found = deck.tape.decisions if what == "decisions" else deck.tape.stages
+        there = deck.tape.jump(deck.position, found, direction)
+        if there == deck.position:
             self.say(f"no {what} {'after' if direction > 0 else 'before'} this step")
+        deck.go(there)
         self._tell()
 
     # --- playing ---------------------------------------------------------------------------------
@@ -188,13 +157,15 @@ class ReplayScreen(ActionScreen):
     def do_replay_play(self) -> None:
         if self._timer is not None:
             self._stop()
-        elif all(deck.position >= deck.tape.last for deck in self._movers):
-            for deck in self._movers:
-                deck.go(0)
-            self._start()
-        else:
+        elif self.deck is not None:
+            if self._at_end:
+                self.deck.go(0)
             self._start()
         self._tell()
+
+    @property
+    def _at_end(self) -> bool:
+        return self.deck is not None and self.deck.position >= self.deck.tape.last
 
     def _start(self) -> None:
         self._timer = self.set_interval(1 / SPEEDS[self._speed], self._tick)
@@ -206,7 +177,7 @@ class ReplayScreen(ActionScreen):
 
     def _tick(self) -> None:
         self._step(1)
-        if all(deck.position >= deck.tape.last for deck in self._movers):
+        if self._at_end:
             self._stop()
             self._tell()
 
@@ -241,8 +212,8 @@ class ReplayScreen(ActionScreen):
         self._show(Stage.LOWERED)
 
     def _show(self, stage: Stage | None) -> None:
-        for deck in self._movers:
-            deck.show_stage(stage)
+        if self.deck is not None:
+            self.deck.show_stage(stage)
         shown = (
             f"the {stage.value} text at each step" if stage else "the text that each step changes"
         )
@@ -260,32 +231,7 @@ class ReplayScreen(ActionScreen):
             here = panes.index(self.focused) if isinstance(self.focused, CodePane) else -step
             panes[(here + step) % len(panes)].focus()
 
-    # --- two sessions, and forks -----------------------------------------------------------------
-
-    def do_replay_beside(self) -> None:
-        if len(self.decks) > 1:
-            gone = self.decks[1]
-            gone.remove()
-            self.remove_class("two")
-            self.decks[0].steps.focus()
-            self.call_after_refresh(self._tell)
-            return
-        found = self.cubridge.store.sessions()
-        rows = [
-            (s.id, f"{plain(s.title)}  {s.level}  {plain(step_words(s.last_step))}") for s in found
-        ]
-        self.app.push_screen(Picker("the session to play beside this one", rows), self._beside)
-
-    def _beside(self, session: str | None) -> None:
-        if session is not None:
-            self._load(session)
-
-    def do_replay_together(self) -> None:
-        if len(self.decks) < 2:
-            self.say("one session is played: o plays another beside it", "stale")
-            return
-        self.together = not self.together
-        self._tell()
+    # --- forks -----------------------------------------------------------------------------------
 
     def do_replay_fork(self) -> None:
         """A new session that begins with the history up to the shown step, after asking: it stays

@@ -14,7 +14,7 @@ from textual.geometry import Size
 from textual.message import Message
 
 from cubridge_tui.model import search
-from cubridge_tui.model.rows import SIGNS, PaneText, Row, RowKind, fitted
+from cubridge_tui.model.rows import NOTES, SIGNS, PaneText, Row, fitted
 from cubridge_tui.text.highlight import Span
 from cubridge_tui.text.sanitise import one_line
 from cubridge_tui.widgets.paint import ORIGIN_MARKS
@@ -64,7 +64,7 @@ class CodePane(PaintedRows, can_focus=True):
         self._framed = framed
         self.set_class(framed, "framed")
         self.given = self.content  # what is shown, before long rows are taken apart
-        self.wraps = False  # whether every long row is; notes always are
+        self.wraps = NOTES  # the kinds of rows that are taken apart where they are long
         self._places: Sequence[int] = ()  # of each row shown, the given one that it is a piece of
         self._width = 0
         # Called as soon as the cursor moves, where given: what follows it is in the same repaint.
@@ -166,7 +166,7 @@ class CodePane(PaintedRows, can_focus=True):
 
     def on_resize(self) -> None:
         """The cursor stays in sight whatever the size becomes."""
-        taken_apart = self.wraps or any(r.kind is RowKind.NOTE for r in self.given.rows)
+        taken_apart = any(r.kind in self.wraps for r in self.given.rows)
         if taken_apart and self._width != self.scrollable_content_region.width:
             self.show(self.given)
         self._reveal(self.cursor)

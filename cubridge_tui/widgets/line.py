@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Mapping, Sequence
 
@@ -22,6 +23,8 @@ from cubridge_tui.widgets.still import still
 
 Part = tuple[str, str]  # text, style name of the palette
 FIRST_WIDTH = 120  # of a footer that has no size yet
+# `: x rejects, A accepts all`: keys at the begin of a clause, each before what it does.
+_CLAUSE = re.compile(r"(?:^ *|[:;,(] )(\S|esc|tab|enter|space) (?:[a-z]+s|on)\b[^:;,()]*")
 
 
 class Line(Widget):
@@ -29,7 +32,8 @@ class Line(Widget):
     not fit ends in an ellipsis.
 
     On a screen that has a key for it (`whole_key`), the key stands there too: it shows all of it.
-    Parts in the style `key` name keys, which a click presses.
+    Parts in the style `key` name keys, which a click on them or on the words after them presses;
+    so does a clause that begins with a key and what it does.
     """
 
     DEFAULT_CSS = "Line { height: 1; }"
@@ -80,6 +84,11 @@ class Line(Widget):
         for part in parts:
             at += cell_len(part[0])
             if x < at:
+                told = x - at + cell_len(part[0])
+                for clause in _CLAUSE.finditer(part[0]):
+                    low, high = (cell_len(part[0][:n]) for n in (clause.start(1), clause.end()))
+                    if low <= told < high:
+                        return key_named(clause[1])
                 named = next((t for t, style in (part, before) if style == "key"), "")
                 return key_named((named.split() or [""])[0])
             before = part

@@ -22,7 +22,7 @@ ORIGIN_MARKS = {"expert": " ", "rules": "R", "model": "M", "person": "P", "": " 
 ASIDE = "‹"  # between the number and the text of a pane that is scrolled sideways
 _LINKS = {"op": "▌", "loop": "│", "worker": "┊", "": " "}
 _SIGN_STYLES = {"+": "add.mark", "-": "del.mark", "x": "del.mark"}
-LEAST_HEAD = 16  # columns of a hunk's title that tell it from others
+LEAST_HEAD = 8  # columns of a hunk's title that tell it from others
 _LINES = {
     RowKind.ADD: "add",
     RowKind.DEL: "del",
@@ -193,20 +193,18 @@ def paint_row(
 
 
 def _head(text: str, room: int) -> str:
-    """A line of `title · origin · decision · more` cut where it tells least: `more`, the title,
-    the origin."""
+    """A line of `title · origin · decision · more` cut where it tells least: `more`, the origin
+    (the gutter has it too), the title."""
     if len(text) <= room:
         return text
     title, *rest = text.split(SEPARATOR)
     told = [w for w in (DRAFT, MISSING) if any(part.startswith(w) for part in rest[2:])]
-    for kept, least in (([*rest[:2], *told], LEAST_HEAD), ([*rest[1:2], *told], LEAST_HEAD // 2)):
+    for kept in ([*rest[:2], *told], [*rest[1:2], *told]):
         tail = "".join(SEPARATOR + part for part in kept)
-        left = room - len(tail)
-        if left >= len(title):
-            return title + tail if left == len(title) else one_line(text, room)
-        if kept and left >= least:
-            return one_line(title, left) + tail
-    return one_line(text, room)
+        if len(title + tail) <= room:
+            return title + tail
+    left = room - len(tail)
+    return one_line(title, left) + tail if rest and left >= LEAST_HEAD else one_line(text, room)
 
 
 def _segments(

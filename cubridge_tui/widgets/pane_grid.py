@@ -13,7 +13,7 @@ from textual.strip import Strip
 
 from cubridge_tui.model.layout import ALIGNED, PANES, Layout
 from cubridge_tui.model.links import Links, MarkIndex
-from cubridge_tui.model.rows import Key, PaneText, Row
+from cubridge_tui.model.rows import CHANGES, EVERY, NOTES, Key, PaneText, Row, RowKind
 from cubridge_tui.widgets.backdrop import backdrop
 from cubridge_tui.widgets.code_pane import CodePane
 from cubridge_tui.widgets.line import Line
@@ -129,17 +129,22 @@ class PaneGrid(Grid):
         self._partners = {a: b for pair in pairs for a, b in (pair, pair[::-1])}
         for stage, text in texts.items():
             pane = self.panes[stage]
-            pane.wraps = self.wraps and not aligned
-            if pane.given.rows != text.rows or pane.given != text:
+            pane.wraps, before = self._kinds, pane.wraps
+            if before != pane.wraps or pane.given.rows != text.rows or pane.given != text:
                 pane.show(text)
         self._scrolled(self._focused)
         self._light()
+
+    @property
+    def _kinds(self) -> frozenset[RowKind]:
+        """The rows that go on in the next one: all of what is decided on is read without a key."""
+        return NOTES if self.aligned else EVERY if self.wraps else CHANGES
 
     def wrap(self, wraps: bool) -> None:
         """Whether long lines go on in the next row, where rows need not stand beside rows."""
         self.wraps = wraps
         for pane in self.panes.values():
-            pane.wraps = wraps and not self.aligned
+            pane.wraps = self._kinds
             pane.show(pane.given)
         self._light()
 

@@ -28,8 +28,9 @@ NAMES = {Gate.G1: "lifted", Gate.G2: "target", Gate.G3: "lowered", Gate.G4: "ver
 class StageBar(Line):
     """`source ▸ lifted G1 ✓ pass ▸ target G2 ✗ fail ▸ lowered G3 · …   level none  next w`.
 
-    Every mark, the level and the next key are there at any width; words go first, and the
-    session's title is cut but stays wherever there is room for a beginning of it.
+    Every mark, a level and the next key are there at any width; words go first, the stages' names
+    after what is predicted, and the session's title is cut but stays wherever there is room for a
+    beginning of it.
     """
 
     def show(
@@ -75,17 +76,25 @@ def _short(title: str) -> str:
 def _forms(
     state: SessionState, key: str, cost: Sequence[str]
 ) -> Iterator[tuple[list[Part], list[Part]]]:
-    """The bar without its title, in words, then in fewer and fewer of them; what is predicted goes
-    last."""
+    """The bar without its title, in words, then in fewer and fewer of them."""
+    for kinds in (True, False):
+        for words in cost:
+            yield _gates(state, True, kinds), _level(state, key, True, words)
+    if cost:
+        yield _gates(state, True, False, source=False), _level(state, key, False, cost[-1])
+    for kinds in (True, False):
+        yield _gates(state, True, kinds), _level(state, key, True, "")
     for words in (*cost, ""):
-        for names, kinds in ((True, True), (True, False), (False, False)):
-            yield _gates(state, names, kinds), _level(state, key, names, words)
+        yield _gates(state, False, False), _level(state, key, False, words)
         yield _gates(state, False, False, tight=True), _level(state, key, False, words)
 
 
-def _gates(state: SessionState, names: bool, words: bool, tight: bool = False) -> list[Part]:
+def _gates(
+    state: SessionState, names: bool, words: bool, tight: bool = False, source: bool = True
+) -> list[Part]:
     have = bool(state.stage(Stage.SOURCE).artifacts)
-    parts: list[Part] = [] if tight else [(" source ", "title" if have else "dim")]
+    source = source and not tight
+    parts: list[Part] = [(" source ", "title" if have else "dim")] if source else []
     for gate in Gate:
         parts.append((" ", "dim") if tight else ("▸ ", "dim"))
         name = f"{NAMES[gate]} " if names else ""
@@ -109,6 +118,8 @@ def _level(state: SessionState, key: str, words: bool, cost: str) -> list[Part]:
     assumed = len(open_assumptions(state.verdicts))
     style = {Level.NONE: "dim", Level.OVERRIDDEN: "overridden"}.get(level, "pass")
     parts: list[Part] = [("level ", "dim"), (f"{level} ", style)]
+    if level is Level.NONE and not words and cost:
+        parts = []  # the marks say it
     if assumed:
         word = f"{assumed} meaning{'s' * (assumed != 1)} assumed " if words else f"≈{assumed} "
         parts = [(word, "stale"), *parts]

@@ -86,8 +86,8 @@ def rebuild(data: object) -> CuBridgeError:
     )
 
 
-def shortened(text: str, limit: int = MAX_MESSAGE) -> str:
+def shortened(text: str) -> str:
     """A text that a person can read: what an exception says may be a whole tensor."""
-    if len(text) <= limit:
+    if len(text) <= MAX_MESSAGE:
         return text
-    return f"{text[:limit]}... ({len(text) - limit} more characters)"
+    return f"{text[:MAX_MESSAGE]}... ({len(text) - MAX_MESSAGE} more characters)"

@@ -76,7 +76,6 @@ class Launched:
         sizes: Mapping[str, int | float],
         card: Card,
         flops: float | None,
-        registers: int | None,
         notes: list[str],
     ) -> None:
         self.module, self.facts, self.launch = module, facts, launch
@@ -95,7 +94,7 @@ class Launched:
             )
             for unit in units
         ]
-        self.registers = registers if registers is not None else self.estimated()
+        self.registers = self.estimated()
         found = resident_blocks(facts, launch.threads, self.registers, launch.shared)
         self.residency = found if found.blocks else Residency(1, found.limit)
 

@@ -69,22 +69,21 @@ def predict(
     *,
     flops: float | None = None,
     on_arch: str | None = None,
-    registers: int | None = None,
     matmul_tflops: float | None = None,
 ) -> Prediction:
     """What `module` would take on `card` with `sizes` in its argument struct.
 
     `flops` are the ones that count (2 (D + Dv) per kept pair) where the caller knows the kept
     pairs; they also say how many tiles a mask that depends on data visits. `on_arch` is the arch
-    that it is compiled for where that is not the module's own, `registers` what ptxas gave it,
-    `matmul_tflops` the card's matmul rate measured in the same run.
+    that it is compiled for where that is not the module's own, `matmul_tflops` the card's matmul
+    rate measured in the same run.
 
     Raises:
         InputError: the module has no host plan, its launches do not follow from the sizes, or it is
             no module that `check` would let pass.
     """
     try:
-        return _predict(module, sizes, card, flops, on_arch, registers, matmul_tflops)
+        return _predict(module, sizes, card, flops, on_arch, matmul_tflops)
     except CuBridgeError:
         raise
     except (
@@ -107,12 +106,11 @@ def _predict(
     card: Card,
     flops: float | None,
     on_arch: str | None,
-    registers: int | None,
     matmul_tflops: float | None,
 ) -> Prediction:
     facts = arch(on_arch) if on_arch else arch_of(module)
     notes: list[str] = []
-    costs = [cost for _, cost in followed(module, facts, sizes, card, flops, registers, notes)]
+    costs = [cost for _, cost in followed(module, facts, sizes, card, flops, notes)]
     cycles = sum(c.cycles for c in costs)
     visited = sum(c.flops for c in costs)
     busy = visited / (cycles * card.multiprocessors * card.flops_cycle) if cycles else 0.0
@@ -147,7 +145,6 @@ def followed(
     sizes: Mapping[str, int | float],
     card: Card,
     flops: float | None,
-    registers: int | None,
     notes: list[str],
 ) -> list[tuple[Launched, LaunchCost]]:
     """Every launch of the host function, walked and timed; what was assumed goes to `notes`.
@@ -157,7 +154,7 @@ def followed(
     """
     out = []
     for launch in launches(module, sizes, card, facts):
-        one = Launched(module, facts, launch, sizes, card, flops, registers, notes)
+        one = Launched(module, facts, launch, sizes, card, flops, notes)
         out.append((one, one.cost()))
     if not out:
         raise InputError(

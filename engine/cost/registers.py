@@ -10,12 +10,11 @@ from engine.cuir.nodes import (
     Expr,
     For,
     If,
-    Name,
     Opaque,
     Return,
     Stmt,
+    names_in,
     stmt_exprs,
-    walk_expr,
 )
 from engine.cuir.types import TileType
 
@@ -42,7 +41,7 @@ def most_alive(body: Sequence[Stmt], tiles: Mapping[str, TileType], threads: int
         return sum(tile_registers(tiles[n], threads) for n in alive)
 
     def names(expr: Expr) -> frozenset[str]:
-        return frozenset(e.id for e in walk_expr(expr) if isinstance(e, Name) and e.id in tiles)
+        return names_in(expr) & tiles.keys()
 
     def block(stmts: Sequence[Stmt], after: frozenset[str]) -> frozenset[str]:
         """What is alive before the statements, given what is alive after them."""

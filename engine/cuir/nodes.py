@@ -421,6 +421,11 @@ def walk_expr(expr: Expr) -> Iterator[Expr]:
         yield from walk_expr(child)
 
 
+def names_in(*exprs: Expr) -> frozenset[str]:
+    """Every name that stands in the expressions; `free_names` leaves out lambdas' parameters."""
+    return frozenset(e.id for expr in exprs for e in walk_expr(expr) if isinstance(e, Name))
+
+
 def free_names(expr: Expr) -> frozenset[str]:
     """Names that `expr` reads (calls' own names are not reads)."""
     if isinstance(expr, Lambda):

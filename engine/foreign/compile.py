@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
 import resource
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from engine.build.folder.cache import default_cache, locked, prune, write
 from engine.build.tools.process import run
 from engine.build.tools.toolchain import Toolchain, compiler_environ
 from engine.errors import InputError
+from engine.foreign.includes import reached, read_source
 from engine.foreign.launcher import Launcher
 from engine.ptx.isa.observe import uncovered
 from engine.ptx.parser import parse_module
 from engine.ptx.syntax import Module
 
 LIMIT = 1800.0  # seconds
+_HERE = b"@FOLDER@"  # a build's own folder, in what the cache keeps
 # Headers of ours in the place of torch's and cuBLAS's, where a launcher includes them.
 STAND_INS = Path(__file__).with_name("stand_ins")
 
@@ -107,35 +114,120 @@ def compile_kernel(
     source: Path, launcher: Launcher, flags: Flags, tools: Toolchain, folder: Path
 ) -> Compiled:
     """Compiles a source to PTX with source lines, inside of the program that records its launches.
+    What was compiled before with the same texts and flags is taken from the cache of builds.
 
     Raises:
         DoesNotCompile: with nvcc's first error; or it calls something of the CUDA runtime that the
             recorder has not, by its name.
     """
-    source = source.resolve()
-    driver = folder / "driver.cu"
-    driver.write_text(_DRIVER.format(source=source, launcher=launcher.name), encoding="utf-8")
+    build = _Build(source.resolve(), launcher, flags, tools, folder)
     program, kept = folder / "record", folder / "kept"
     kept.mkdir(exist_ok=True)
-    command = [
-        str(tools.nvcc.path), "-O1", "-w", "-lineinfo", "-cudart", "none", "--keep", "--keep-dir",
-        str(kept), *tools.link_flags, f"-I{source.parent}", *flags.words(), str(driver),
-        str(Path(__file__).with_name("recorder.cpp")), "-o", str(program),
-    ]  # fmt: skip
-    before = _children()
-    done = run(command, cwd=folder, environ=compiler_environ(), limit=LIMIT)
-    if not done.ok:
-        output = done.output or f"nvcc ended with {done.returncode}"
-        raise DoesNotCompile(_reason(output, source), output, advice(output))
-    ptx = next(kept.glob("driver*.ptx"))
-    module = parse_module(uncovered(ptx.read_text(encoding="utf-8")), "PTX")
-    return Compiled(module, program, done.seconds, _children() - before)
+    words = ["-cudart", "none", "--keep", "--keep-dir", str(kept), *tools.link_flags]
+    recorder = Path(__file__).with_name("recorder.cpp")  # first: what is last says what it reads
+    began, before = time.monotonic(), _children()
+    build.made([*words, str(recorder), "-o", str(program)], {"program": program}, kept)
+    took = time.monotonic() - began, _children() - before
+    return Compiled(_module(next(kept.glob("driver*.ptx"))), program, *took)
 
 
-def _children() -> float:
-    """Seconds of processors that children have taken that ended."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
+def compile_again(
+    base: Compiled, source: Path, launcher: Launcher, flags: Flags, tools: Toolchain, folder: Path
+) -> Compiled:
+    """Compiles a source whose launcher does what that of `base` does: its kernels alone, with the
+    program of `base`; whole where its kernels have other names.
+
+    Raises:
+        DoesNotCompile: as `compile_kernel`.
+    """
+    build = _Build(source.resolve(), launcher, flags, tools, folder)
+    ptx = folder / "again.ptx"
+    build.made(["-ptx", "-o", str(ptx)], {"ptx": ptx}, None)
+    module = _module(ptx)
+    if set(module.kernels) == set(base.module.kernels):
+        return Compiled(module, base.program)
+    return compile_kernel(source, launcher, flags, tools, folder)
+
+
+def _module(ptx: Path) -> Module:
+    return parse_module(uncovered(ptx.read_text(encoding="utf-8")), "PTX")
+
+
+@dataclass(frozen=True, slots=True)
+class _Build:
+    """One call of nvcc on a source with a driver around it."""
+
+    source: Path
+    launcher: Launcher
+    flags: Flags
+    tools: Toolchain
+    folder: Path
+
+    def made(self, words: Sequence[str], files: Mapping[str, Path], kept: Path | None) -> None:
+        """Makes the files, or copies those of an equal build; `kept` has the PTX then."""
+        driver = self.folder / "driver.cu"
+        text = _DRIVER.format(source=self.source, launcher=self.launcher.name)
+        driver.write_text(text, encoding="utf-8")
+        named = dict(files) if kept is None else {**files, "ptx": kept / "driver.ptx"}
+        cache = default_cache().with_name("executed") / self.key(words, text)
+        depends, here = self.folder / "depends", str(self.folder)
+        with locked(cache, None):
+            if all((cache / name).is_file() for name in named):
+                for name, path in named.items():
+                    self.copy(cache / name, path, _HERE, here.encode())
+                return
+            refused = cache / "refused"
+            if refused.is_file():
+                raise self.refusal(refused.read_text("utf-8").replace(_HERE.decode(), here))
+            command = [
+                str(self.tools.nvcc.path), "-O1", "-w", "-lineinfo", *words, "-MD", "-MF",
+                str(depends), f"-I{self.source.parent}", *self.flags.words(), str(driver),
+            ]  # fmt: skip
+            done = run(command, cwd=self.folder, environ=compiler_environ(), limit=LIMIT)
+            if not done.ok:
+                if ": error" in done.output:
+                    write(refused, done.output.replace(here, _HERE.decode()).encode())
+                raise self.refusal(done.output or f"nvcc ended with {done.returncode}")
+            if kept is not None:
+                next(kept.glob("driver*.ptx")).replace(named["ptx"])
+            if self.known(depends):
+                for name, path in named.items():
+                    self.copy(path, cache / name, here.encode(), _HERE)
+        prune(cache.parent, cache)
+
+    def refusal(self, output: str) -> DoesNotCompile:
+        return DoesNotCompile(_reason(output, self.source), output, advice(output))
+
+    def key(self, words: Sequence[str], driver: str) -> str:
+        """A digest of all that decides what nvcc makes, wherever the build's folder is."""
+        parts = [self.tools.identity, driver, *words, *self.flags.words()]
+        out = hashlib.sha256()
+        for text in parts:
+            out.update(text.replace(str(self.folder), _HERE.decode()).encode() + b"\0")
+        ours = [STAND_INS.with_name("recorder.cpp"), *STAND_INS.rglob("*.*")]
+        ours += [Path(w) for w in self.flags.more if Path(w).is_file()]
+        for file in [*reached(self.source, self.flags.includes), *sorted(ours)]:
+            name = str(file).replace(str(self.folder.resolve()), _HERE.decode())
+            out.update(f"{name} {hashlib.sha256(read_source(file)).hexdigest()}".encode())
+        return out.hexdigest()
+
+    def known(self, depends: Path) -> bool:
+        """Whether the key has all files that nvcc read, but for those of the system: an include
+        that a macro names is not found by reading."""
+        words = depends.read_text("utf-8").partition(" : ")[2].split()
+        read = {Path(w).resolve() for w in words if w != "\\"}
+        read -= {*reached(self.source, self.flags.includes), *map(Path, self.flags.more)}
+        read.discard(self.folder.resolve() / "driver.cu")
+        system = (self.tools.root.resolve(), Path("/usr"), STAND_INS)
+        return all(any(f.is_relative_to(s) for s in system) for f in read)
+
+    @staticmethod
+    def copy(source: Path, target: Path, old: bytes, new: bytes) -> None:
+        """PTX with the build's folder named anew; a program as it is."""
+        data = source.read_bytes()
+        write(target, data.replace(old, new) if b".version" in data[:4096] else data)
+        if os.access(source, os.X_OK):
+            target.chmod(0o755)
 
 
 def advice(output: str) -> str:
@@ -145,6 +237,12 @@ def advice(output: str) -> str:
         return f"--nvcc={flag[1] or flag[2]}"
     header = re.search(r"fatal error: (\S+): No such file", output)
     return f"-I FOLDER, of the folder that has {header[1]}" if header else ""
+
+
+def _children() -> float:
+    """Seconds of processors that children have taken that ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _reason(output: str, source: Path) -> str:

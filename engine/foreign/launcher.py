@@ -121,6 +121,14 @@ def has_function(source: str, name: str) -> bool:
     return bool(_named(source, name))
 
 
+def declaration(source: str, name: str) -> str:
+    """How a function that the source defines is called, on one line."""
+    node = _named(source, name)[0]
+    body = node.child_by_field_name("body")
+    text = (node.text or b"")[: body.start_byte - node.start_byte if body else None]
+    return " ".join(text.decode("utf-8", "replace").split())
+
+
 def _named(source: str, name: str) -> list[Node]:
     """The definitions of a function."""
     tree = Parser(Language(tree_sitter_cuda.language())).parse(source.encode())

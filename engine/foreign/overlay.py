@@ -6,63 +6,20 @@ that the source reaches is copied, and the copy takes the folder's place.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from engine.errors import InputError
-from engine.files import read_file
 from engine.foreign.check import Asked
-
-_INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include[ \t]*["<]([^">\n]+)[">]', re.MULTILINE)
-
-
-def roots_of(asked: Asked) -> tuple[Path, ...]:
-    """The source's folder, then the include folders, as the compiler searches them."""
-    folders = [asked.source.resolve().parent, *(Path(f).resolve() for f in asked.flags.includes)]
-    return tuple(dict.fromkeys(folders))
-
-
-def read_source(file: Path) -> bytes:
-    """A source or a header, as it is; libraries have large ones."""
-    return read_file(file, "make it readable")
-
-
-def reached(asked: Asked) -> dict[Path, Path]:
-    """The files that the source may include, and the root of each; the source is the first.
-
-    Conditions of the preprocessor are not looked at: it is rather one file too many.
-    """
-    roots = roots_of(asked)
-    source = asked.source.resolve()
-    found = {source: roots[0]}
-    todo = [source]
-    while todo:
-        here = todo.pop()
-        for name in _INCLUDE.findall(read_source(here)):
-            words = name.decode("utf-8", "replace")
-            for folder in (here.parent, *roots):
-                there = (folder / words).resolve()
-                if there in found:
-                    break
-                if there.is_file() and (root := _root(there, roots)):
-                    found[there] = root
-                    todo.append(there)
-                    break
-    return found
-
-
-def _root(file: Path, roots: tuple[Path, ...]) -> Path | None:
-    """The innermost root that a file lies in."""
-    inside = [r for r in roots if file.is_relative_to(r)]
-    return max(inside, key=lambda r: len(r.parts), default=None)
+from engine.foreign.includes import reached, read_source, roots_of
 
 
 def below(asked: Asked) -> dict[Path, Path]:
     """Where each file that the source reaches lies below an overlay's folder."""
-    roots = roots_of(asked)
-    return {f: Path(f"root{roots.index(r)}") / f.relative_to(r) for f, r in reached(asked).items()}
+    roots = roots_of(asked.source, asked.flags.includes)
+    files = reached(asked.source, asked.flags.includes)
+    return {f: Path(f"root{roots.index(r)}") / f.relative_to(r) for f, r in files.items()}
 
 
 def overlaid(asked: Asked, texts: Mapping[Path, bytes], folder: Path) -> Asked:
@@ -75,11 +32,11 @@ def overlaid(asked: Asked, texts: Mapping[Path, bytes], folder: Path) -> Asked:
     Raises:
         InputError: a file is not reached from the source, so that a change would do nothing.
     """
-    files = reached(asked)
+    files = reached(asked.source, asked.flags.includes)
     unknown = [f for f in texts if f not in files]
     if unknown:
         raise InputError(f"{asked.source.name} does not include {unknown[0]}")
-    roots = list(roots_of(asked))
+    roots = list(roots_of(asked.source, asked.flags.includes))
     source = asked.source.resolve()
     changed = {files[f] for f in texts} | {files[source]}
     places = {root: folder / f"root{roots.index(root)}" for root in changed}

@@ -13,7 +13,7 @@ from engine.errors import InputError
 from engine.files import read_text
 from engine.foreign.check import Asked
 from engine.foreign.compile import Flags
-from engine.foreign.overlay import reached
+from engine.foreign.includes import reached
 
 MANIFEST = "kernel.toml"
 
@@ -43,7 +43,8 @@ def write_package(asked: Asked, folder: Path) -> None:
 def _write(asked: Asked, folder: Path) -> None:
     assert asked.reference is not None
     beside = asked.source.resolve().parent
-    for file in sorted(f for f, root in reached(asked).items() if root == beside):
+    files = reached(asked.source, asked.flags.includes)
+    for file in sorted(f for f, root in files.items() if root == beside):
         target = folder / file.relative_to(beside)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(file, target)

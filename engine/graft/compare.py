@@ -15,6 +15,7 @@ from engine.cuir.nodes import Bool, Expr, Index, walk_expr
 from engine.errors import InputError
 from engine.files import read_text
 from engine.foreign.check import Asked
+from engine.foreign.compile import compile_kernel
 from engine.foreign.launcher import read_launcher
 from engine.foreign.overlay import below
 from engine.foreign.probe.boundaries import Boundary
@@ -77,7 +78,8 @@ def same_scores(
     )  # fmt: skip
     bench = Bench(asked, entry, reference, child, folder)
     looks = [Look(patched.place(p), p.variable) for p in hook.places]
-    observed = compile_observed(asked, entry, looks, tools, folder)
+    base = compile_kernel(asked.source, entry, asked.flags, tools, folder)
+    observed = compile_observed(asked, entry, looks, tools, base, folder)
     why: InputError | None = None
     for sizes, _ in probing_sizes(bench):
         said(f"probing at {_words(sizes)}")

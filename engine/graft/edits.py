@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
@@ -44,7 +45,8 @@ class Edit:
 
 
 def apply(files: Files, edits: Iterable[Edit]) -> dict[Path, bytes]:
-    """The files that the edits change, with them; bytes outside of the edits' spans are kept.
+    """The files that the edits change, with them; bytes outside of the edits' spans are kept, and
+    lines end as they do there.
 
     Raises:
         TransferError: two edits overlap, or one is of a file that is not there.
@@ -60,7 +62,7 @@ def apply(files: Files, edits: Iterable[Edit]) -> dict[Path, bytes]:
         for edit in sorted(its, key=lambda e: (e.start, e.end)):
             if edit.start < at or edit.end > len(data):
                 raise TransferError(f"two edits of {file.name} overlap")
-            parts += [data[at : edit.start], _bytes(edit.text)]
+            parts += [data[at : edit.start], _written(edit, data)]
             at = edit.end
         out[file] = b"".join([*parts, data[at:]])
     return out
@@ -73,7 +75,7 @@ def only_spans_changed(old: bytes, new: bytes, edits: Sequence[Edit]) -> bool:
     for edit in sorted(edits, key=lambda e: (e.start, e.end)):
         if old[at : edit.start] != new[at + shift : edit.start + shift]:
             return False
-        grown = len(_bytes(edit.text)) - (edit.end - edit.start)
+        grown = len(_written(edit, old)) - (edit.end - edit.start)
         at, shift = edit.end, shift + grown
     return old[at:] == new[at + shift :]
 
@@ -102,7 +104,7 @@ def hunks_of(files: Files, edits: Sequence[Edit], name: Mapping[Path, str]) -> t
     for number, group in enumerate(grouped(edits, files), start=1):
         first = group[0]
         data = files[first.file]
-        before, after = _lines(data, group)
+        before, after = _lines(files, group)
         line = data.count(b"\n", 0, first.start) + 1
         place = f"{name.get(first.file, first.file.name)}:{line}"
         out.append(
@@ -117,6 +119,8 @@ def edited(group: Sequence[Edit], files: Files, after: str) -> list[Edit]:
     that a place before what was put there is still before it."""
     data = files[group[0].file]
     start, end = _span(data, group)
+    inside = "\r" if data[start:end].endswith(b"\r") else ""  # the span's end is before a "\n"
+    after = _ended(after.removesuffix("\r"), _line_end(data, start)) + inside
     old = [f"{line}\n" for line in _text(data[start:end]).split("\n")]
     new = [f"{line}\n" for line in after.split("\n")]
     out: list[Edit] = []
@@ -129,7 +133,10 @@ def edited(group: Sequence[Edit], files: Files, after: str) -> list[Edit]:
         if was and now:  # the last end of a line may be the file's end
             was, now = was[:-1], now[:-1]
         first = _shared(was, now)
+        first -= was[:first].endswith("\r")  # no end of a line is cut in two
         last = _shared(was[first:][::-1], now[first:][::-1])
+        last -= was[len(was) - last :].startswith("\n") and "\r" in (
+            was[len(was) - last - 1 :][:1], now[len(now) - last - 1 :][:1])  # fmt: skip
         at = start + len(_bytes("".join(old[:i]) + was[:first]))
         upto = at + len(_bytes(was[first : len(was) - last]))
         out.append(replace(group[0], start=at, end=upto, text=now[first : len(now) - last]))
@@ -149,11 +156,36 @@ def _span(data: bytes, group: Sequence[Edit]) -> tuple[int, int]:
     return start, len(data) if end < 0 else end
 
 
-def _lines(data: bytes, group: Sequence[Edit]) -> tuple[str, str]:
-    start, end = _span(data, group)
-    inside = [replace(e, start=e.start - start, end=e.end - start) for e in group]
-    made = apply({group[0].file: data[start:end]}, inside)[group[0].file]
-    return _text(data[start:end]), _text(made)
+def lines_with(files: Files, group: Sequence[Edit], own: Sequence[Edit]) -> str | None:
+    """The lines of a group with other edits in its place; None where one is not within them."""
+    file = group[0].file
+    start, end = _span(files[file], group)
+    if any(e.file != file or e.start < start or e.end > end for e in own):
+        return None
+    made = apply(files, own).get(file, files[file])
+    return _text(made[start : end + len(made) - len(files[file])])
+
+
+def _lines(files: Files, group: Sequence[Edit]) -> tuple[str, str]:
+    after = lines_with(files, group, group)
+    assert after is not None
+    return lines_with(files, group, ()) or "", after
+
+
+def _written(edit: Edit, data: bytes) -> bytes:
+    """The edit's text with the ends of lines that the file has there."""
+    return _bytes(_ended(edit.text, _line_end(data, edit.start)))
+
+
+def _line_end(data: bytes, at: int) -> str:
+    """How the line at `at` ends; the last one as the one before it."""
+    end = data.find(b"\n", at)
+    end = end if end >= 0 else data.rfind(b"\n")
+    return "\r\n" if end > 0 and data[end - 1 : end] == b"\r" else "\n"
+
+
+def _ended(text: str, end: str) -> str:
+    return re.sub(r"\r?\n", end, text)
 
 
 def _bytes(text: str) -> bytes:

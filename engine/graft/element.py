@@ -54,8 +54,8 @@ def masked_or_scored(recipe: Recipe) -> tuple[Expr | None, Expr | None]:
     Raises:
         TransferError: the recipe asks for what is no edit of a score.
     """
-    if recipe.weight is not None:
-        raise TransferError("a weight that is no softmax is not carried into a foreign kernel")
+    if recipe.weight is not None or recipe.late is not None:
+        raise TransferError("a weight that is no softmax's is not carried into a foreign kernel")
     if recipe.sink is not None or recipe.changes_output or recipe.changes_operands:
         raise TransferError(
             "only scores and masks are carried into a foreign kernel: this spec also changes "

@@ -89,6 +89,10 @@ def _row(checked: Checked, findings: int, work: int) -> dict[str, Any]:
         "case": str(checked.case), "sizes": dict(checked.case.sizes),
         "compared": checked.differences is not None and bool(checked.errors),
         "errors": dict(checked.errors), "findings": findings, "instructions": work,
+        "launches": [
+            f"{function_name(x.kernel)}<<<{x.grid}, {x.block}, {x.shared}>>>"
+            for x in checked.launches
+        ],
         "seconds": round(sum(launch.seconds for launch in checked.launches), 2),
         **({"skipped": checked.skipped} if checked.skipped else {}),
     }  # fmt: skip

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from engine.cuir.static.legal_sizes import USUAL
 from engine.errors import InputError, TransferError
 from engine.files import SOURCE_LIMIT, read_file
 from engine.foreign.check import Asked
+from engine.foreign.includes import reached
 from engine.foreign.launcher import read_launcher
 from engine.foreign.package import MANIFEST, read_package
-from engine.lift.files.kernel_package import KernelPackage
+from engine.lift.files.kernel_package import KernelPackage, hashes_of
 from engine.spec.python.declarations import declared
 from engine.spec.python.signature import Signature
 from engine.spec.python.spec_file import read_source
@@ -31,6 +33,21 @@ class ExecutedKernel(KernelPackage):
     @property
     def executed(self) -> bool:
         return True
+
+    def with_source(self, path: Path) -> ExecutedKernel:
+        """The kernel with the source at `path` for its own: what it includes is beside it, else
+        where the kernel's own source finds it."""
+        flags = self.asked.flags
+        includes = tuple(dict.fromkeys((*flags.includes, str(self.folder))))
+        asked = replace(self.asked, source=path, flags=replace(flags, includes=includes))
+        files = reached(path, asked.flags.includes)
+        parts = {
+            "source": read_file(path, "give the path of a .cu file", SOURCE_LIMIT),
+            "headers": _digest_of((f, r) for f, r in files.items() if f != path.resolve()),
+        }
+        kept = {part: self.hashes[part] for part in ("reference", "manifest")}
+        return replace(self, file=str(path), source=parts["source"], asked=asked,
+                       hashes=hashes_of(parts, kept))  # fmt: skip
 
 
 def load_executed(folder: Path) -> ExecutedKernel:
@@ -54,14 +71,11 @@ def load_executed(folder: Path) -> ExecutedKernel:
         "reference": read_file(asked.reference, "write it", SOURCE_LIMIT),
         "manifest": read_file(folder / MANIFEST, "import the kernel again"),
     }
-    hashes = {name: hashlib.sha256(data).hexdigest() for name, data in parts.items()}
-    whole = "\n".join(f"{name} {digest}" for name, digest in sorted(hashes.items()))
-    hashes["package"] = hashlib.sha256(whole.encode()).hexdigest()
     columns = str(asked.sizes[0].get("D", asked.head_dim))
     return ExecutedKernel(
         folder.name, f"{folder.name}, executed as PTX", folder, str(asked.source), asked.launcher,
         source, (), (asked.flags.arch,), ({"T": _dtype(asked, source), "D": columns},), {},
-        asked.reference, {}, hashes, asked,
+        asked.reference, {}, USUAL, hashes_of(parts), asked,
     )  # fmt: skip
 
 
@@ -106,11 +120,15 @@ def files_below(folder: Path) -> Iterator[Path]:
 
 def _digest(folder: Path, asked: Asked) -> bytes:
     """What the kernel may include: the texts beside the source and in its include folders."""
+    roots = (folder, *(Path(i) for i in asked.flags.includes))
+    return _digest_of((f, root) for root in roots for f in files_below(root) if f != asked.source)
+
+
+def _digest_of(files: Iterable[tuple[Path, Path]]) -> bytes:
+    """Of files and the folders that they are named in."""
     out = hashlib.sha256()
-    for root in (folder, *(Path(i) for i in asked.flags.includes)):
-        for file in files_below(root):
-            if file != asked.source:
-                data = read_file(file, "make it readable", SOURCE_LIMIT)
-                name = file.relative_to(root).as_posix()
-                out.update(f"{len(name)} {name} {len(data)}\n".encode() + data)
+    for file, root in files:
+        data = read_file(file, "make it readable", SOURCE_LIMIT)
+        name = file.relative_to(root).as_posix()
+        out.update(f"{len(name)} {name} {len(data)}\n".encode() + data)
     return out.digest()

@@ -30,9 +30,7 @@ def specialisation_of(module: Module) -> tuple[str, dict[str, str]]:
     return arch, values
 
 
-def lift_for(
-    source: bytes, module: Module, *, file: str = "lowered.cu", entry: str = "launch"
-) -> Lifted:
+def lift_for(source: bytes, module: Module, *, entry: str = "launch") -> Lifted:
     """`source` under the specialisation of `module`."""
     arch, values = specialisation_of(module)
-    return lift_source(source, values, arch, file=file, entry=entry)
+    return lift_source(source, values, arch, file="lowered.cu", entry=entry)

@@ -67,6 +67,7 @@ class Content:
     path in its folder. `value_columns` gives Dv by specialisation key where it is not D,
     `constants` the launcher's constants that a workspace's size depends on, by arch and key.
     `parameters` are what the spec's function calls its inputs, where that is not their name.
+    `judged` is the key of the specialisation that the gates on the CPU ran.
     """
 
     kernel: str
@@ -88,6 +89,7 @@ class Content:
     value_columns: Mapping[str, int] = field(default_factory=dict)
     constants: Mapping[str, Mapping[str, Mapping[str, int]]] = field(default_factory=dict)
     parameters: Mapping[str, str] = field(default_factory=dict)
+    judged: str = ""
 
 
 Layout = Callable[[Content, str], dict[str, bytes]]
@@ -181,7 +183,7 @@ def package_files(content: Content, name: str) -> dict[str, bytes]:
     files = {
         "README.md": readme_text(
             info, content.asked, inputs, content.level, content.verdicts, content.title,
-            content.kernel, list(content.archs),
+            content.kernel, list(content.archs), content.judged,
         ),
         "__init__.py": init_text(info, content.asked, inputs, content.level, content.kernel),
         "_runtime.py": runtime_text(),
@@ -200,9 +202,10 @@ def package_files(content: Content, name: str) -> dict[str, bytes]:
 def with_verdicts(
     files: Mapping[str, bytes], path: str, verdicts: Mapping[str, Any]
 ) -> dict[str, bytes]:
-    """`files` and the verdicts at `path`, which list all of them: what a later export may remove
-    and what a wheel holds."""
-    return {**files, path: _json({**verdicts, "files": sorted({*files, path})})}
+    """`files` and the verdicts at `path`, which list all of them with their hashes: what a later
+    export may remove, what a wheel holds, and what is still as it was written. Their own is ""."""
+    hashes = {name: sha256_of(data) for name, data in sorted(files.items()) if name != path}
+    return {**files, path: _json({**verdicts, "files": {**hashes, path: ""}})}
 
 
 def verdicts_json(content: Content, name: str) -> dict[str, Any]:

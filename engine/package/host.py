@@ -29,7 +29,7 @@ def host_facts(asked: Asked, given: tuple[str, ...]) -> dict[str, Any]:
     if recipe is None:
         return {"refused": "no rule reads its spec, so nothing says what its mask and score are"}
     for changes, what in (
-        (recipe.weight is not None, "its weights are no softmax's"),
+        (recipe.weight is not None or recipe.late is not None, "its weights are no softmax's"),
         (recipe.sink is not None, "its softmax has a sink"),
         (recipe.changes_output, "it changes the output"),
         (recipe.lse is not None or recipe.merged, "its output is none that a library asks for"),

@@ -7,12 +7,16 @@ operators of it; all else is the package's own.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
+from engine.errors import InputError
 from engine.package.export import Content, package_files, verdicts_json, with_verdicts
 from engine.resources import list_kernels
 
+_NAME = r"[a-z][a-z0-9_]*[a-z0-9]"  # of kernels_data's KernelName, with _ for -
 _NOT_THERE = ("build.py", "pyproject.toml", "README.md", "kernel.cu")
 
 
@@ -21,7 +25,16 @@ def hub_files(content: Content, name: str) -> dict[str, bytes]:
 
     It builds for the first arch alone: a kernel differs by arch, and the hub compiles for all with
     the same flags.
+
+    Raises:
+        InputError: a name that the hub has no kernel by.
     """
+    if not re.fullmatch(_NAME, name):
+        raise InputError(
+            f"the hub names no kernel {name!r}",
+            fix="name the folder with two or more of a-z, 0-9 and _, a letter first and no _ last",
+        )
+    content = replace(content, archs=content.archs[:1])
     made = package_files(content, name)
     verdicts = verdicts_json(content, name)
     build: Mapping[str, Any] = verdicts["build"]
@@ -70,11 +83,12 @@ cuda-flags = {flags}
 
 def _card(readme: bytes, name: str) -> bytes:
     text = readme.decode()
-    begin, end = text.index("```\npip install"), text.index("```python")
+    begin, ours = text.index("# pip install"), f"import {name}\n"
+    end = text.index(ours, begin) + len(ours)
     return (
-        f"{text[:begin]}```python\n"
-        f'from kernels import get_kernel\n\n{name} = get_kernel("OWNER/{name.replace("_", "-")}", '
-        f"version=1)\n```\n\n{text[end:]}"
+        f"{text[:begin]}from kernels import get_kernel\n\n"
+        f'{name} = get_kernel("OWNER/{name.replace("_", "-")}", version=1, trust_remote_code=True)'
+        f"\n{text[end:]}"
     ).encode()
 
 

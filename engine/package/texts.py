@@ -7,32 +7,20 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from engine.markdown import cell, code, prose
+from engine.markdown import code, flat, prose
+from engine.package.evidence import EXECUTED, LEVELS, gate_lines, not_proven, trust
 from engine.package.fields import DTYPE_WORDS, named
 from engine.spec.python.signature import Asked, recipe_of
 from engine.spec.recipes.recipe import Input, Recipe
-from engine.types import Gate, Level, Verdict, VerdictKind
-from engine.types.trust import rests_on
+from engine.types import Level, Verdict
 
-_LEVELS = {
-    Level.GPU_VERIFIED: (
-        "Gates G1 to G4 pass on exactly these bytes: the algebra, the rounding, the source text "
-        "and the machine code were checked, and a GPU ran the kernel against the spec."
-    ),
-    Level.CPU_VERIFIED: (
-        "Gates G1 to G3 pass on exactly these bytes. **No GPU has run this kernel yet**: it was "
-        "checked by executing its IR, by lifting the source again and by compiling it."
-    ),
-    Level.OVERRIDDEN: (
-        "**A person overrode at least one gate** (see verdicts.json): this kernel is not proven."
-    ),
-    Level.NONE: "**Nothing is proven about this kernel**: its gates have not passed.",
-}
 _BY_SPEC = (
     "No rule reads this spec: its own function judged the kernel alone, element by element and, "
     "where its output is linear in V, by the weights that it gives one-hot V."
 )
 _NO_LSE = "Its log-sum-exp was compared with nothing, since only a recipe says what it is."
+# Clauses that the inputs tell, and steps that the whole score does.
+_TOLD = frozenset({"layout", "scale", "bias", "softcap", "map"})
 _TMA = ", and start and stride by multiples of 16 bytes elsewhere (the TMA reads them)"
 _NUMBER_TYPES = {"f32": "float", "i32": "int", "i64": "int", "bool": "bool"}
 
@@ -284,20 +272,22 @@ def readme_text(
     title: str,
     kernel: str,
     archs: Sequence[str],
+    judged: str,
 ) -> str:
-    """README.md, one screen: what to call, what is proven, what is not."""
+    """README.md, one screen: what to call, what is proven, what is not. `judged` is the
+    specialisation that the CPU's gates ran."""
     name = info["name"]
     recipe = recipe_of(asked)
     call = ", ".join(i.name for i in inputs if not i.derive)
-    table = "\n".join(f"| `{i.name}` | {_describe(i, info)} |" for i in inputs)
+    takes = "\n".join(f"# {i.name}: {_describe(i, info)}" for i in inputs)
     options = "".join(f", {code(f'{k} = {v}')}" for k, v in info["spec_options"].items())
     lse = _gives_lse(info)
     second = f"\nout, lse = {name}.attention({call}, return_lse=True)" if lse else ""
     kind, lse_dims = _lse_words(recipe)
     lse_words = f"; `lse` [{lse_dims}] float32, each row's {kind}" if lse else ""
-    level_words = _LEVELS[level] + _trust(verdicts)
+    level_words = LEVELS[level] + trust(verdicts)
     if recipe is not None:
-        wants = "\n".join(f"- {prose(c.words)}" for c in recipe.clauses) or "- full attention"
+        wants = _wants(recipe)
     else:
         wants = f"What the function in {code(info['spec'])} computes."
         level_words += "\n" + _BY_SPEC + (f" {_NO_LSE}" if lse else "")
@@ -307,88 +297,124 @@ def readme_text(
     limits += [
         f"{', '.join(named(info, r) for r in 'qk')} and {named(info, 'v')} have contiguous rows"
         + (_TMA if info["tma"] else " (any strides elsewhere)"),
-        f"built for {', '.join(f'`{key}`' for key in info['specialisations'])}",
     ]
     tables = _table_words(inputs, _takes_plans(info))
     return f"""# {name}
 
 An attention kernel for {code(info["spec"])}{options}, adapted by CuBridge from the expert kernel
-{prose(kernel)} ({prose(title)}):
+{prose(kernel)} ({prose(title)}). Built for {_built_words(info)}, on {archs[0]}{_further(archs)}:
 
 {wants}
 
 ## What to call
-
-```
-pip install ./{name}     # nvcc builds it for {archs[0]}; a wheel so made needs none where it runs
-```
-
 ```python
+# pip install ./{name}: nvcc builds it for {archs[0]}; a wheel so made needs none where it runs
 import {name}
-
+{_in_a_model(info)}
+{takes}
 out = {name}.attention({call}){second}{_plan_use(info, call)}
 ```
-
-| input | what |
-|---|---|
-{table}
-
 `out` is [{", ".join(_returned(asked))}] of {named(info, "q")}'s dtype{lse_words}.
-Limits: {"; ".join(limits)}.{tables}
-{_host_words(info)}
-## What was checked
+Limits: {"; ".join(limits)}.{tables}{_no_host(info)}
 
+## What is proven
 Level: {level.value}. {level_words}
 
-| gate | verdict | reason |
-|---|---|---|
-{_verdict_rows(verdicts)}
-
-The judged source and headers are in kernel.cu byte for byte; verdicts.json has their hashes, how
-they were built and what was measured. `{name}.check()` runs the kernel beside the spec on your GPU.
+{gate_lines(verdicts, judged)}
+`{name}.check()` runs the kernel beside the spec on your GPU. The judged source and headers are in
+kernel.cu byte for byte; verdicts.json has their hashes, how they were built and what was measured.
 
 ## What is not
-
 - No backward pass, no dropout: forward only.
 - Other compilers and flags than verdicts.json names, and GPUs other than {", ".join(archs)}.
-{_unproven(verdicts)}
-The comments in kernel.cu are the expert kernel's own: where they say what the whole computes, they
-say it of that kernel, under whose licence it stays (the bundled ones: Apache-2.0, as are the Python
-files here). {code(info["spec"])} is its author's. Needs Python 3.10, torch 2.6, CUDA 12 or newer.
+{not_proven(verdicts)}
+The comments in kernel.cu are the expert kernel's own and speak of that kernel, under whose licence
+it stays (the bundled ones and the Python files: Apache-2.0). {code(info["spec"])} is its author's.
+Needs Python 3.10, torch 2.6, CUDA 12 or newer.
 """
 
 
-def _host_words(info: Mapping[str, Any]) -> str:
-    """How a model of transformers uses the kernel, or why none can."""
-    name = info["name"]
+def _built_words(info: Mapping[str, Any]) -> str:
+    """The types and head sizes, each with all of the others; else each specialisation."""
+    bindings = list(info["specialisations"].values())
+    types, sizes = (list(dict.fromkeys(b.get(name, "") for b in bindings)) for name in "TD")
+    if len(types) * len(sizes) != len(bindings) or "" in (*types, *sizes):
+        return ", ".join(f"`{key}`" for key in info["specialisations"])
+    words = " and ".join(DTYPE_WORDS.get(t, t) for t in types)
+    return f"{words}, head size{'s' * (len(sizes) > 1)} {' and '.join(sizes)}"
+
+
+def _further(archs: Sequence[str]) -> str:
+    return f" (with `-C arch=all` on {', '.join(archs)})" if archs[1:] else ""
+
+
+def _in_a_model(info: Mapping[str, Any]) -> str:
+    """The lines by which a model of transformers uses the kernel; none where it cannot."""
     if "refused" in info["host"]:
-        why = prose(info["host"]["refused"])
-        return f"\nIt cannot stand in for a library's attention: {why}.\n"
+        return ""
+    name = info["name"]
     return f"""
-In a model of transformers (padded batches and a dynamic cache too; what the kernel has not is
-refused):
-
-```python
-import {name}
+# In a model of transformers (padded batches and a dynamic cache too; what it has not is refused):
 from transformers import AutoModelForCausalLM
-
 name = {name}.as_attention_interface("{name}")
 model = AutoModelForCausalLM.from_pretrained(path, attn_implementation=name, dtype="bfloat16")
+
+# Or by itself:"""
+
+
+def _no_host(info: Mapping[str, Any]) -> str:
+    """Why it cannot be used so."""
+    if "refused" not in info["host"]:
+        return ""
+    why = prose(info["host"]["refused"])
+    return f"\nIt cannot stand in for a library's attention: {why}."
+
+
+def adapted_text(
+    name: str, source: str, declaration: str, compile: str, recipe: Recipe, level: Level,
+    verdicts: Sequence[Verdict], changed: int,
+) -> str:  # fmt: skip
+    """README.md of a kernel of others with its edits, one screen, as `readme_text`.
+
+    Args:
+        declaration: the launcher's, in C++.
+        compile: the command that compiles the source as it was judged.
+        changed: lines that the patch adds or removes.
+    """
+    told = EXECUTED if level is Level.CPU_VERIFIED else LEVELS[level]
+    return f"""# {prose(name)}
+
+The kernel {prose(name)} with {changed} changed lines (target.patch), adapted by CuBridge to
+`reference.py`:
+
+{_wants(recipe)}
+
+## What to call
+```cpp
+// {flat(source)}: {flat(compile)}
+{flat(declaration)};
 ```
+The author's own launcher, with what the spec takes besides; all else is as it was.
+
+## What is proven
+Level: {level.value}. {told}{trust(verdicts)}
+
+{gate_lines(verdicts)}
+`cubridge check .` executes the cases again; `patch` with target.patch makes the same of the
+author's files. verdicts.json has the cases, the hashes of what was judged and of these files.
+
+## What is not
+- Other compilers, flags and architectures than those above.
+- Speed: nothing was timed.
+{not_proven(verdicts)}
+The source stays under its author's licence.
 """
 
 
-def _unproven(verdicts: Sequence[Verdict]) -> str:
-    """The gates that say nothing, as lines of a list."""
-    last = {v.gate: v for v in verdicts}
-    named_ = [g.value for g in Gate if g not in last or last[g].kind is not VerdictKind.PASS]
-    return f"- What {', '.join(named_)} would say: see the table.\n" if named_ else ""
-
-
-def _trust(verdicts: Sequence[Verdict]) -> str:
-    """What the level rests on, as a sentence of its own."""
-    words = rests_on(verdicts)
-    return f"\n\nNo result is signed: {words}." if words else ""
+def _wants(recipe: Recipe) -> str:
+    """What a recipe asks for, as lines of a list."""
+    said = (c.words for c in recipe.clauses if c.kind not in _TOLD)
+    return "\n".join(f"- {prose(words)}" for words in said) or "- full attention"
 
 
 def source_words(
@@ -409,25 +435,8 @@ sha256 {sha256}). It computes:
 
 **The comment at the top of the file is the expert kernel's own** and says what that one computes.
 
-Level: {level.value}. {_LEVELS[level]}{_trust(verdicts)}
+Level: {level.value}. {LEVELS[level]}{trust(verdicts)}
 
 It does not build alone: headers and launch code are in the kernel package, which
 {code(f"cubridge export {session} FOLDER")} writes.
 """
-
-
-def _verdict_rows(verdicts: Sequence[Verdict]) -> str:
-    last = {v.gate: v for v in verdicts}
-    rows = []
-    for gate in Gate:
-        verdict = last.get(gate)
-        kind = verdict.kind if verdict else VerdictKind.NOT_RUN
-        reason = verdict.reason if verdict else ""
-        if verdict and verdict.by:
-            reason = f"by {verdict.by}: {reason}"
-        rows.append(f"| {gate.value} | {kind.value} | {_cell(reason)} |")
-    return "\n".join(rows)
-
-
-def _cell(text: str) -> str:
-    return cell(text if len(text) <= 200 else text[:199] + "…")

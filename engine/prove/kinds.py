@@ -60,15 +60,16 @@ def kinds_of(
             out.setdefault(way, Kind(way, conditions))
 
     at = AskedTerms(watched, domain, fields, asked)
-    # The count is computed for the lead as well: each is collected from a call of its own.
+    # The count is computed for the others as well: each is collected from a call of its own.
     seen.clear()
     collect(asked.count, at.call(asked.count), at.rows)
-    if asked.lead is not None:
-        collect(asked.lead, at.call(asked.lead), (*at.rows, at.count > 0))
+    for name in asked.passing:
+        if name is not None:
+            collect(name, at.call(name), (*at.rows, at.count > 0))
     step = (*at.rows, at.step >= 0, at.step < at.count)
     collect(asked.index, at.call(asked.index), step)
     index = AskedTerms(terms, domain, fields, asked).index(at.step)
-    mine = (*step, at.step >= at.lead, at.n == index)
+    mine = (*step, at.step >= at.lead, at.step < at.count - at.tail, at.n == index)
     collect(asked.full, as_truth(at.call(asked.full)), mine)
     return tuple(out.values())
 

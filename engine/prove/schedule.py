@@ -24,13 +24,13 @@ FULL = "full tiles hold kept pairs of existing keys alone"
 # Of a goal that is asked of tiles with a kept pair alone, where it fails of others.
 WEAKER = ", of those with kept pairs"
 RANGE = "visited tiles exist"
-LEAD = "no more tiles are passed over than the block has"
+PASSING = "no more tiles are passed over than the block has"
 
 
 @dataclass(frozen=True, slots=True)
 class TileSchedule:
-    """How a kernel asks for its key tiles: each part of a block goes over steps `lead` to `count`,
-    takes tile `index` of each, and masks it where it is not `full`.
+    """How a kernel asks for its key tiles: each part of a block goes over steps `lead` to
+    `count - tail`, takes tile `index` of each, and masks it where it is not `full`.
 
     The names are device functions; `params` are the template arguments of their calls. `rows` are
     those of a block, `part` those of one of its parts (a warpgroup), `keys` those of a tile.
@@ -41,11 +41,17 @@ class TileSchedule:
     index: str
     full: str
     lead: str | None
+    tail: str | None
     params: Mapping[str, tuple[Expr, ...]]
     rows: int
     part: int
     keys: int
     by_block: bool
+
+    @property
+    def passing(self) -> tuple[str | None, str | None]:
+        """What says how many of a block's first and last tiles a part passes over."""
+        return self.lead, self.tail
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +96,9 @@ class AskedTerms:
             *(self.group >= 0, self.group < asked.rows // asked.part, self.row0 < self.nq),
         )
         self.count = self._whole(asked.count, self.q0)
-        self.lead = z3.IntVal(0)
-        if asked.lead is not None:
-            self.lead = self._whole(asked.lead, self.q0, self.row0, path=(self.count > 0,))
+        self.lead, self.tail = (
+            z3.IntVal(0) if name is None else as_whole(self.call(name)) for name in asked.passing
+        )
 
     def index(self, step: Whole) -> Whole:
         """The tile of a step of the block."""
@@ -111,7 +117,7 @@ class AskedTerms:
             return self._call(name, self.q0)
         if name == asked.index:
             return self._call(name, self.q0, self.step, path=in_block)
-        if name == asked.lead:
+        if name in asked.passing:
             return self._call(name, self.q0, self.row0, path=(self.count > 0,))
         return self.full(self.n)
 
@@ -125,11 +131,12 @@ class AskedTerms:
 
 class ScheduleGoals(AskedTerms):
     """The goals of one schedule and one mask: `keep` is the recipe's predicate over i, j, b, h and
-    the sizes. Raises `NotWhole` where one of them reads more than sizes."""
+    the sizes, and inputs that it reads, as functions of their indices. Raises `NotWhole` where one
+    of them reads more."""
 
     def __init__(
         self, terms: Terms, domain: Domain, fields: Mapping[str, Value], asked: TileSchedule,
-        keep: Expr,
+        keep: Expr, reads: Mapping[str, Any] | None = None,
     ) -> None:  # fmt: skip
         super().__init__(terms, domain, fields, asked)
         self.i, self.j, self.later = z3.Ints("i j later")
@@ -137,15 +144,16 @@ class ScheduleGoals(AskedTerms):
             *(self.i >= self.row0, self.i < self.row0 + asked.part, self.i < self.nq),
             *(self.j >= 0, self.j < self.nk),
         )
-        env = {**domain.sizes, "b": self.b, "h": self.h, "i": self.i, "j": self.j}
+        env = {**domain.sizes, "b": self.b, "h": self.h, "i": self.i, "j": self.j, **(reads or {})}
         self.kept = terms.truth(keep, env, (*self.rows, *self.pair))
 
     def stated(self) -> Iterator[Stated]:
         """The goals, those first whose faults show the plainest."""
         asked, step, later = self.asked, self.step, self.later
-        index, count, lead = self.index(step), self.count, self.lead
+        index, count, lead, tail = self.index(step), self.count, self.lead, self.tail
+        end = count - tail
         visit = (*self.rows, step >= 0, step < count)
-        mine = (*visit, step >= lead)
+        mine = (*visit, step >= lead, step < end)
         inside = z3.And(index >= 0, index < self.tiles)
         fewer = z3.And(index >= 0, index < self.tiles - 1)
         yield self._stated(RANGE, visit, inside, fewer, (asked.index, asked.count), (step,))
@@ -155,15 +163,17 @@ class ScheduleGoals(AskedTerms):
             VISITED, pair, self._visited(first, count), self._visited(first + 1, count - 1),
             (asked.count, asked.index), (self.i, self.j),
         )  # fmt: skip
-        if asked.lead is not None:
-            some = z3.And(lead >= 0, lead <= count)
-            yield self._stated(LEAD, (*self.rows, count > 0), some, lead >= 1, (asked.lead,))
+        passing = tuple(name for name in asked.passing if name is not None)
+        if passing:
+            some = z3.And(lead >= 0, tail >= 0, lead + tail <= count)
+            more = lead + tail >= 1
+            yield self._stated(PASSING, (*self.rows, count > 0), some, more, passing)
             yield self._stated(
-                PASSED, pair, self._visited(lead, count), self._visited(lead + 1, count),
-                (asked.lead,), (self.i, self.j),
+                PASSED, pair, self._visited(lead, end), self._visited(lead + 1, end), passing,
+                (self.i, self.j),
             )  # fmt: skip
         second = self.index(later)
-        both = (*mine, later > step, later < count)
+        both = (*mine, later > step, later < end)
         apart, mixed = index != second, index / 2 != second / 2
         kept = (*both, *self.pair, self.kept, self.j / asked.keys == index)
         yield self._stated(

@@ -108,7 +108,9 @@ def _proved(stated: _Stated, budget: int) -> Answer:
     def seconds() -> float:
         return time.monotonic() - begin
 
-    wrong = find((*goal.given, z3.Not(goal.claim)), goal.shown, goal.smallest, budget)
+    context = z3.Context()
+    refuted = (*goal.given, z3.Not(goal.claim))
+    wrong = find(refuted, goal.shown, goal.smallest, budget, context)
     if isinstance(wrong, Unknown) and z3.is_and(goal.claim):
         parts = [replace(goal, claim=part) for part in goal.claim.children()]
         answers = [prove(part, budget) for part in parts]
@@ -116,8 +118,8 @@ def _proved(stated: _Stated, budget: int) -> Answer:
     if not isinstance(wrong, Proven):
         return wrong
     # What refutes the twin satisfies the assumptions: they are asked about where nothing does.
-    if not isinstance(find((*goal.given, z3.Not(goal.twin)), {}, (), budget), Witness):
-        can_hold = isinstance(find(goal.given, {}, (), budget), Witness)
+    if not isinstance(find((*goal.given, z3.Not(goal.twin)), {}, (), budget, context), Witness):
+        can_hold = isinstance(find(goal.given, {}, (), budget, context), Witness)
         fault = "its false twin is not refuted"
         return Unknown(fault if can_hold else "no legal size satisfies its assumptions", seconds())
     return Proven(wrong.solver, seconds())
@@ -128,10 +130,12 @@ def find(
     shown: Mapping[str, Whole],
     smallest: Sequence[Whole] = (),
     budget: int = BUDGET,
+    context: Any = None,
 ) -> Answer:
-    """The smallest values that satisfy the conditions; proven: that there are none."""
+    """The smallest values that satisfy the conditions; proven: that there are none. `context` is
+    that of other questions of the same goal: a new one costs more than most questions."""
     begin = time.monotonic()
-    context = z3.Context()
+    context = context or z3.Context()
     asked = [c.translate(context) for c in conditions]
     names = {name: term.translate(context) for name, term in shown.items()}
     sizes = [term.translate(context) for term in smallest]

@@ -349,3 +349,18 @@ def constant_of(term: Value) -> int | None:
     """The number that a term is, if it is one whatever the sizes are."""
     known = z3.simplify(term)
     return known.as_long() if z3.is_int_value(known) else None
+
+
+def names_in(term: Value) -> set[str]:
+    """The names of a term: sizes, and what stands for any number."""
+    found: set[str] = set()
+    pending, seen = [term], set[int]()
+    while pending:
+        node = pending.pop()
+        if node.get_id() in seen:
+            continue
+        seen.add(node.get_id())
+        if z3.is_const(node) and node.decl().kind() == z3.Z3_OP_UNINTERPRETED:
+            found.add(node.decl().name())
+        pending += node.children()
+    return found

@@ -8,8 +8,6 @@ it again.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from engine.ptx.lanes import Lanes
@@ -17,7 +15,6 @@ from engine.ptx.machine import Machine, Outcome, Run
 from engine.ptx.ordering import MATMUL
 from engine.ptx.syntax import Instruction, Kernel, Operand, Pair, Register, Vector
 
-Array = np.ndarray[Any, Any]
 _WRITE_NOTHING = {"st", "bar", "barrier", "bra", "brx", "fence", "membar", "red", "cp", "mbarrier",
                   "stmatrix", "call", "ret", "exit", "trap", "prefetch"}  # fmt: skip
 

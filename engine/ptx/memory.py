@@ -207,9 +207,7 @@ class Memory:
         spaces = where >> SPACE
         if np.count_nonzero(spaces != spaces[:1]) and int(spaces.max()) >= LOCAL >> int(SPACE):
             place = f"{at.source}: {at}" if at.source else str(at)
-            raise InputError(
-                f"{place}: lanes at addresses of several state spaces are not executed"
-            )
+            raise InputError(f"{place}: lanes at several state spaces are not executed yet")
         if where[0] >= SHARED:
             return "shared", where - SHARED
         if where[0] >= LOCAL:

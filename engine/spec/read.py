@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
 import torch
 
-from engine.cuir.nodes import Compare, Expr, Name, Num, walk_expr
+from engine.cuir.nodes import Compare, Expr, Name, Num, Select, walk_expr
 from engine.cuir.parser import parse_expr
 from engine.cuir.printer import print_expr
 from engine.errors import SpecError
@@ -44,7 +44,7 @@ from engine.spec.readings.size_readings import (
     role_names,
     roles_by_name,
 )
-from engine.spec.recipes.recipe import Input, Recipe
+from engine.spec.recipes.recipe import Input, Other, Recipe
 from engine.spec.reference.oracle import expected, vmapped_mods, wide_outputs, widened
 from engine.spec.reference.row_sums import base_and_order
 from engine.spec.tracing.folding import Tables, is_of_angle
@@ -216,12 +216,11 @@ def _recipe(program: Program, read: Read, domain: Domain, closed: bool) -> Recip
         return canonical(with_forms(expr, forms), kinds)
 
     keep = _simplified(with_forms(read.keep, forms), kinds)
+    late = None if read.late is None else clean(read.late)
     for mask in read.late_masks:
-        if canonical_predicate(build.both(keep, with_forms(mask, forms)), kinds) != keep:
-            raise program.source.error(
-                "weights are zeroed after they are normalised", program.source.line,
-                "mask the scores before the softmax, or use --transfer llm",
-            )  # fmt: skip
+        kept = with_forms(mask, forms)
+        if canonical_predicate(build.both(keep, kept), kinds) != keep:
+            late = Select(_simplified(kept, kinds), late or Num(1.0), Num(0.0))
     score = grouped(canonical(simplified_where(keep, clean(read.score), kinds), kinds))
     weight = None if read.weight is None else clean(read.weight)
     sink = None if read.sink is None else clean(read.sink)
@@ -230,7 +229,9 @@ def _recipe(program: Program, read: Read, domain: Domain, closed: bool) -> Recip
     made_q, made_k = (
         None if e is None else with_forms(e, forms) for e in (read.made_q, read.made_k)
     )
-    read_by = (keep, score, sink, output, kv_head, made_q, made_k)
+    other = _other(read, clean)
+    together = None if other is None else other.value
+    read_by = (keep, score, late, sink, output, kv_head, made_q, made_k, together)
     used = frozenset().union(*(load_names(e) for e in read_by if e is not None))
     return Recipe(
         source=program.source.kind,
@@ -238,6 +239,7 @@ def _recipe(program: Program, read: Read, domain: Domain, closed: bool) -> Recip
         score=score,
         keep=keep,
         weight=weight,
+        late=late,
         kv_head=kv_head,
         output_dims=_output_dims(program, read),
         empty_rows="never",
@@ -245,12 +247,22 @@ def _recipe(program: Program, read: Read, domain: Domain, closed: bool) -> Recip
         k=made_k,
         sink=sink,
         output=output,
+        other=other,
         merged=_merges(program, domain),
         constraints=(
             *_constraints(program, read, domain),
-            *nonzero_divisors([score, keep, weight, sink, output], kinds),
+            *nonzero_divisors([score, keep, weight, late, sink, output, together], kinds),
         ),
     )
+
+
+def _other(read: Read, clean: Callable[[Expr], Expr]) -> Other | None:
+    """The attention beside the one that was read."""
+    found = read.traced[0].reading.other
+    if found is None or read.together is None:
+        return None
+    assert isinstance(found.q.base, Name) and isinstance(found.k.base, Name)
+    return Other(found.q.base.id, found.k.base.id, clean(read.together))
 
 
 # --- tables --------------------------------------------------------------------------------------
@@ -260,7 +272,7 @@ def _tables(program: Program, read: Read, closed: bool) -> tuple[dict[str, Form]
     """Closed forms of constant tables, where wanted, and an input for each table without one."""
     parts = (
         read.score, read.keep, read.sink, read.after, read.kv_head, read.made_q, read.made_k,
-        *read.late_masks,
+        read.together, read.late, *read.late_masks,
     )  # fmt: skip
     names = sorted(frozenset().union(*(load_names(e) for e in parts if e is not None)))
     sizes = read.sizes
@@ -327,12 +339,16 @@ def _inputs(program: Program, read: Read) -> tuple[Input, ...]:
     """The spec's tensors with their roles, and dimension names by role."""
     reading = read.traced[0].reading
     roles = {reading.q.base: "q", reading.k.base: "k", reading.v.base: "v"}
+    other = reading.other
+    if other is not None:
+        roles |= {other.q.base: "q", other.k.base: "k"}
     renamed = roles_by_name(program, read.traced[0].reading)
     outputs = dict(zip(reading.output, output_names(len(reading.output)), strict=True))
     parts = (*parts_of(reading.made_q), *parts_of(reading.made_k))
     out = []
     for t in program.tensors:
         role = roles.get(Name(t.name), "extra")
+        own = role == "extra" or Name(t.name) in (reading.q.base, reading.k.base, reading.v.base)
         dims = [renamed.get(d, d) for d in t.dims]
         if t.name in parts:  # which may be as wide as v by chance
             dims = [n if d == "Dv" else d for n, d in zip(t.dims, dims, strict=True)]
@@ -340,13 +356,15 @@ def _inputs(program: Program, read: Read) -> tuple[Input, ...]:
             check_dims(program.source, t.name, dims, t.line)
         else:
             _check_dims(program, t)
-            dims = _with_ones(dims, "Hq" if role == "q" else "Hkv")
+            dims = _with_ones(dims, ("B", "Hq", "Nq") if role == "q" else ("B", "Hkv"))
         if role == "q":
             # One name for both lengths or head counts: q's own dimensions keep the query's.
             for variable, called in (("i", "Nq"), ("h", "Hq")):
                 place = Name(outputs.get(variable, ""))
-                if place in reading.q.index:
-                    dims[reading.q.index.index(place)] = called
+                index = reading.q.index if other is None or own else other.q.index
+                if place in index:
+                    dims[index.index(place)] = called
+        role = role if own else "extra"
         between = None
         if t.between is not None:
             sizes = {name: Name(called) for name, called in renamed.items()}
@@ -358,9 +376,9 @@ def _inputs(program: Program, read: Read) -> tuple[Input, ...]:
     return tuple(out)
 
 
-def _with_ones(dims: list[str], heads: str) -> list[str]:
-    """The dimensions of q, k or v with a batch or a head of one called by its part."""
-    missing = [d for d in ("B", heads) if d not in dims]
+def _with_ones(dims: list[str], parts: Sequence[str]) -> list[str]:
+    """The dimensions of q, k or v with a batch, a head or a query of one called by its part."""
+    missing = [d for d in parts if d not in dims]
     return [missing.pop(0) if d == "1" and missing else d for d in dims]
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from engine.cuir.nodes import Expr, Name, walk_expr
+from engine.cuir.nodes import Expr, names_in
 from engine.cuir.parser import parse_expr
 from engine.cuir.printer import print_expr
 from engine.spec.recipes.recipe import Input, in_kernel_order
@@ -97,13 +97,8 @@ class Workspace:
 
     def constants(self) -> frozenset[str]:
         """The launcher's constants that the dims are made of."""
-        names = {
-            n.id
-            for dim in self.dims
-            for n in walk_expr(parse_expr(dim, "dimension"))
-            if isinstance(n, Name)
-        }
-        return frozenset(names - {*SIZES, self.slots})
+        names = names_in(*(parse_expr(dim, "dimension") for dim in self.dims))
+        return names - {*SIZES, self.slots}
 
 
 @dataclass(frozen=True, slots=True)

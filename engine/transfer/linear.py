@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -102,15 +101,3 @@ def tidy(expr: Expr) -> Expr:
         case Name() | Attr() | Num():
             return expr
     return linear(expr).to_expr()
-
-
-def is_nonnegative(expr: Expr, floors: Mapping[Expr, int] | None = None) -> bool:
-    """True when `expr` >= 0 follows from every atom being at least its floor (sizes: 0)."""
-    form = linear(expr)
-    total = form.constant
-    for atom, coefficient in form.terms:
-        floor = (floors or {}).get(atom, 0 if isinstance(atom, Attr | Name) else None)
-        if coefficient < 0 or floor is None:
-            return False
-        total += coefficient * floor
-    return total >= 0

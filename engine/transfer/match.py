@@ -7,11 +7,13 @@ the tensors from the two matmuls and the stores.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from engine.cuir.nodes import (
     Assign,
     Attr,
+    Binary,
     Call,
     Do,
     Expr,
@@ -32,6 +34,7 @@ from engine.cuir.nodes import (
 )  # fmt: skip
 from engine.cuir.ops.traits import FIELD_VIEWS, MATMULS, TILE_LOADS
 from engine.cuir.rewrite import get
+from engine.cuir.static.calls import fields_of
 from engine.errors import TransferError
 
 
@@ -51,12 +54,13 @@ class Site:
 @dataclass(frozen=True, slots=True)
 class Schedule:
     """The three device functions that every worker asks for its key tiles; and, where a part of
-    the block's rows passes over the first of them, the one that says how many."""
+    the block's rows passes over the first or the last of them, those that say how many."""
 
     count: str
     index: str
     full: str
     lead: str | None = None
+    tail: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,20 +208,31 @@ def _schedule(
     if isinstance(mask, If) and isinstance(mask.cond, Unary) and mask.cond.op == "not":
         full = _resolve(mask.cond.operand, values, module)
     index = _resolve(site.keys, values, module)
-    count = lead = None
+    count = lead = tail = None
     for _, stmt in statements:
         if isinstance(stmt, For) and index is not None and _contains_call(stmt, index.fn):
             # The innermost loop that asks for tile indices runs over the tile count.
             start = _resolve(stmt.start, values, module)
-            found = _resolve(stmt.stop, values, module) or start
+            stop, less = parts_of_stop(stmt.stop, values)
+            found = _resolve(stop, values, module) or start
             count = found or count
             if start is not None and found is not None and start.fn != found.fn:
                 lead = start.fn
+            passed = None if less is None else _resolve(less, values, module)
+            tail = passed.fn if passed is not None else tail
     missing = [n for n, c in (("count", count), ("index", index), ("full", full)) if c is None]
     if missing:
         raise TransferError(f"no tile schedule function found for: {', '.join(missing)}")
     assert count is not None and index is not None and full is not None
-    return Schedule(count.fn, index.fn, full.fn, lead)
+    return Schedule(count.fn, index.fn, full.fn, lead, tail)
+
+
+def parts_of_stop(stop: Expr, values: Mapping[str, list[Expr]]) -> tuple[Expr, Expr | None]:
+    """Where a loop over steps ends: at a number of tiles, less those at the end that are passed
+    over, if any."""
+    while isinstance(stop, Name) and len(values.get(stop.id, ())) == 1:
+        (stop,) = values[stop.id]
+    return (stop.left, stop.right) if isinstance(stop, Binary) and stop.op == "-" else (stop, None)
 
 
 def _contains_call(stmt: Stmt, fn: str) -> bool:
@@ -263,10 +278,10 @@ def _roles(
     loaded: dict[str, str] = {}  # shared tile -> field
     stored: dict[str, str] = {}  # "tile" / "rows" -> field
     views = {
-        name: call.args[0].field
+        name: fields_of(call.args[0])[-1]
         for name, found in values.items()
         for call in found
-        if isinstance(call, Call) and call.fn == "gmem" and isinstance(call.args[0], Attr)
+        if isinstance(call, Call) and call.fn == "gmem" and fields_of(call.args[0])
     }
     matmuls: list[Call] = []
     for _, stmt in statements:
@@ -333,10 +348,10 @@ def _coordinates(
 ) -> tuple[Expr, Expr, Expr]:
     """Batch, query head and key/value head, from the tiles of LSE (or O) and K."""
     views = {
-        call.args[0].field: name
+        fields_of(call.args[0])[-1]: name
         for name, found in values.items()
         for call in found
-        if isinstance(call, Call) and call.fn == "gmem" and isinstance(call.args[0], Attr)
+        if isinstance(call, Call) and call.fn == "gmem" and fields_of(call.args[0])
     }
     q_view = views.get(fields.get("lse", "")) or views.get(fields["o"]) or views.get(fields["q"])
     batch = head = kv = None

@@ -9,8 +9,8 @@ struct Args {
 };
 
 // The tile schedule: which key tiles a block of BM query rows visits, in which order, and what ROWS of
-// these rows do with them: whether they keep all of a tile, and how many of the first tiles hold
-// nothing that they keep.
+// these rows do with them: whether they keep all of a tile, and how many of the first and of the last
+// tiles hold nothing that they keep.
 template <int BM, int BN>
 __device__ int tile_count(const Args& args, int b, int h, int q0) {
   return ceil_div(args.Nk, BN);
@@ -28,6 +28,11 @@ __device__ bool tile_full(const Args& args, int b, int h, int row0, int n) {
 
 template <int BM, int BN, int ROWS>
 __device__ int tile_lead(const Args& args, int b, int h, int q0, int row0) {
+  return 0;
+}
+
+template <int BM, int BN, int ROWS>
+__device__ int tile_tail(const Args& args, int b, int h, int q0, int row0) {
   return 0;
 }
 
@@ -149,6 +154,7 @@ __global__ void __launch_bounds__(BM * 2 + 128, 1)
         auto s = zeros<WgmmaAcc<64, BN>>();
         auto p = to_operand<T>(s);
         const int lead = tile_lead<BM, BN, 64>(args, b, h, q0, row0);
+        const int end = tiles - tile_tail<BM, BN, 64>(args, b, h, q0, row0);
         wait(q_full[group], round % 2);
 
         // Tiles of which the block's other rows alone keep something: they go by, turns included.
@@ -166,7 +172,7 @@ __global__ void __launch_bounds__(BM * 2 + 128, 1)
           }
           load = load + 1;
         }
-        for (int step = lead; step < tiles; ++step) {
+        for (int step = lead; step < end; ++step) {
           const int n = tile_index<BM, BN>(args, b, h, q0, step);
           const int stage = load % STAGES;
           const int parity = load / STAGES % 2;
@@ -234,7 +240,7 @@ __global__ void __launch_bounds__(BM * 2 + 128, 1)
           arrive(q_empty[group]);
         }
         if constexpr (OVERLAP) {
-          if (lead < tiles) {
+          if (lead < end) {
             const int stage_last = (load + STAGES - 1) % STAGES;
             mma_fence();
             gemm_async(o, p, columns<WIDTH_V>(sV[stage_last]));
@@ -244,6 +250,19 @@ __global__ void __launch_bounds__(BM * 2 + 128, 1)
               arrive(v_empty[stage_last]);
             }
           }
+        }
+        for (int step = end; step < tiles; ++step) {
+          const int stage = load % STAGES;
+          const int parity = load / STAGES % 2;
+          wait(k_full[stage], parity);
+          wait(v_full[stage], parity);
+          named_sync(wg, 256);
+          named_arrive(after, 256);
+          if (elect()) {
+            arrive(k_empty[stage]);
+            arrive(v_empty[stage]);
+          }
+          load = load + 1;
         }
         l = row_reduce(l);
         round = round + 1;

@@ -98,3 +98,4 @@ def test_a_record_tells_faults_and_survivors_from_the_rest(tmp_path: Path) -> No
         line = {"item": step, "outcome": outcome, "why": "?", "tree": "t"}
         log.write_text(json.dumps(line) + "\n")
         assert write_record(log, to) == 1
+    assert "decks of masks" in json.loads(to.read_text()), "steps of other logs stay"

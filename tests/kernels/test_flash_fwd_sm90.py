@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from engine.cuir.execute import Limits, Schedule, run_program
-from engine.cuir.execute.schedules.explore import explore
 from engine.cuir.nodes import Module
 from engine.cuir.printer import print_module
 from engine.cuir.static.check import check
@@ -20,6 +19,7 @@ from engine.resources import specs_dir
 from engine.spec.read import read_recipe
 from engine.spec.recipes.recipe_json import recipe_to_json
 from engine.transfer.rules import apply, plan
+from tests.engine.cuir.execute.explore import explore
 from tests.engine.transfer.recipes import recipe
 
 torch.set_num_threads(1)

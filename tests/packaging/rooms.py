@@ -76,13 +76,17 @@ CIRCLES: Mapping[str, str] = {
 }
 
 
-def imports(source: str | ast.Module, module: str) -> Iterator[str]:
+def imports(source: str, module: str) -> Iterator[str]:
     """Dotted names that a module's source imports, wherever in it, relative ones resolved.
 
     `from a import b` yields both `a` and `a.b`, since `b` may be a module. An `import_module` or
     `__import__` with a literal counts too.
     """
-    for node in ast.walk(ast.parse(source) if isinstance(source, str) else source):
+    return _imports(ast.parse(source), module)
+
+
+def _imports(tree: ast.AST, module: str) -> Iterator[str]:
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -112,19 +116,20 @@ def modules(package: str) -> dict[str, Path]:
 
 
 @cache
-def imported(path: Path, module: str) -> frozenset[str]:
-    """What a file imports; read once, since every rule asks for it."""
-    return frozenset(imports(path.read_text(encoding="utf-8"), module))
-
-
-def runs_with(source: str, module: str) -> Iterator[str]:
-    """`imports`, less those that only a type checker follows."""
-    tree = ast.parse(source)
+def _read(path: Path, module: str) -> tuple[frozenset[str], frozenset[str]]:
+    """What a file imports, and what of it runs; read once, since every rule asks for it."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    whole = frozenset(_imports(tree, module))
     for node in ast.walk(tree):
         test = node.test if isinstance(node, ast.If) else None
         if isinstance(test, ast.Name) and test.id == "TYPE_CHECKING":
             node.body = [ast.Pass()]
-    yield from imports(tree, module)
+    return whole, frozenset(_imports(tree, module))
+
+
+def imported(path: Path, module: str) -> frozenset[str]:
+    """What a file imports."""
+    return _read(path, module)[0]
 
 
 def within(name: str, packages: Iterable[str]) -> bool:
@@ -135,7 +140,8 @@ def all_modules() -> dict[str, Path]:
     return {name: path for package in PACKAGES for name, path in modules(package).items()}
 
 
-def graph() -> dict[str, set[str]]:
+@cache
+def graph() -> Mapping[str, set[str]]:
     """Each module of ours, and those of ours that run when it is imported.
 
     `from a import b` names the package `a` too: it counts where b is no module, so b lies in it.
@@ -143,7 +149,7 @@ def graph() -> dict[str, set[str]]:
     paths = all_modules()
     out = {}
     for module, path in paths.items():
-        names = set(runs_with(path.read_text(encoding="utf-8"), module))
+        names = _read(path, module)[1]  # less those that only a type checker follows
         out[module] = {
             other
             for other in names & paths.keys() - {module}

@@ -7,8 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 FILE = """
 from pathlib import Path
 import pytest
@@ -24,12 +22,10 @@ def test_uses_it(made, number):
 """
 
 
-@pytest.mark.parametrize(("scope", "times"), [('scope="module"', 1), ("", 8)])
-def test_what_a_file_makes_once_is_made_once_on_two_workers(
-    tmp_path: Path, root: Path, scope: str, times: int
-) -> None:
-    log = tmp_path / "log"
-    (tmp_path / "test_it.py").write_text(FILE.format(scope=scope, log=str(log)))
+def test_what_a_file_makes_once_is_made_once_on_two_workers(tmp_path: Path, root: Path) -> None:
+    for name, scope in (("once", 'scope="module"'), ("each", "")):
+        text = FILE.format(scope=scope, log=str(tmp_path / name))
+        (tmp_path / f"test_{name}.py").write_text(text)
     (tmp_path / "conftest.py").write_text(
         "from tests.conftest import pytest_collection_modifyitems  # noqa: F401\n"
     )
@@ -42,5 +38,6 @@ def test_what_a_file_makes_once_is_made_once_on_two_workers(
         text=True,
         check=False,
     )
-    assert "8 passed" in result.stdout, result.stdout + result.stderr
-    assert log.read_text().splitlines() == ["made"] * times
+    assert "16 passed" in result.stdout, result.stdout + result.stderr
+    made = {name: (tmp_path / name).read_text().splitlines() for name in ("once", "each")}
+    assert made == {"once": ["made"], "each": ["made"] * 8}

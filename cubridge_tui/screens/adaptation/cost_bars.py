@@ -7,7 +7,7 @@ from typing import Any
 
 from cubridge_tui.model.costs import Costs, told
 from cubridge_tui.model.gpu_results import FLOPS, Chart, bar_of, contestants, measured_on
-from cubridge_tui.model.rows import Row, RowKind
+from cubridge_tui.model.rows import Row, RowKind, wrapped
 from cubridge_tui.text.highlight import Span
 from cubridge_tui.text.sanitise import one_line
 from engine.cost.card import card_of_device
@@ -32,9 +32,14 @@ def cost_chart(
         rows.append(Row(one_line(text), kind))
         spans.append(styles)
 
-    def bar(name: str, share: float, words: str, ours: bool) -> None:
+    def words(text: str) -> None:
+        """A line to read, all of it in sight."""
+        rows.extend(pieces := wrapped(Row(one_line(text)), max(width, 20)))
+        spans.extend((Span(0, len(p.text), "dim"),) for p in pieces)
+
+    def bar(name: str, share: float, number: str, ours: bool) -> None:
         drawn, style = bar_of(share, room, ours), "bar.ours" if ours else "bar.rival"
-        text = f"{one_line(name, NAME - 2):<{NAME}}{drawn:<{room}} {words}"
+        text = f"{one_line(name, NAME - 2):<{NAME}}{drawn:<{room}} {number}"
         add(text, Span(NAME, NAME + len(drawn), style))
 
     units = [unit for _, found in timelines for unit, share in found.busy.items() if share > 0.005]
@@ -72,13 +77,13 @@ def cost_chart(
         for device, shape, name, tflops in points:
             there = f"{shape} on {device.upper()}"
             add(f"{one_line(name, NAME - 2):<{NAME}}{tflops:7.1f} TFLOP/s  {there}")
-        for words in (f"measured on {measured_on(measured)}", FLOPS):
-            add(words, Span(0, len(one_line(words)), "dim"))
+        for line in (f"measured on {measured_on(measured)}", FLOPS):
+            words(line)
     else:
         add("")
-        add("no measured points: G4 has timed nothing", Span(0, 80, "dim"))
+        words("no measured points: G4 has timed nothing")
     for line in told(costs, target):
-        add(line, Span(0, len(line), "dim"))
+        words(line)
     return Chart(tuple(rows), tuple(spans))
 
 

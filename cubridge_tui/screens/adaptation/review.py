@@ -9,11 +9,12 @@ from functools import partial
 from pathlib import Path
 
 from cubridge_tui.editor import edit_outside
+from cubridge_tui.jobs import Outcome
 from cubridge_tui.model.explained import NOTHING, missing_words
 from cubridge_tui.model.facts import Facts
 from cubridge_tui.model.next_step import owed, undecided
+from cubridge_tui.model.page_pictures import write_page
 from cubridge_tui.model.proposals import proposal_line, proposal_rows
-from cubridge_tui.model.report import as_markdown
 from cubridge_tui.model.rows import RowKind
 from cubridge_tui.model.snapshot import WHOLE
 from cubridge_tui.screens.adaptation.shared import Shared
@@ -392,30 +393,32 @@ class ReviewActions(Shared):
                 return
             path = Path(text.strip()).expanduser()
             if path.exists():
-                question = f"{path} is there already: write the review over it?"
+                question = f"{path} is there already: write the page over it?"
                 self.app.push_screen(Confirm(question), lambda yes: write(path) if yes else None)
             else:
                 write(path)
 
         def write(path: Path) -> None:
-            assert self.snap is not None
-            try:
-                path.write_text(as_markdown(self.snap), encoding="utf-8", errors="replace")
-            except OSError as error:
-                self.say(f"{path} cannot be written: {error.strerror}", "fail")
-                return
-            self.say(f"the review is in {path}")
+            snap, events = self.snap, self.open_desk.work.session.events
+            assert snap is not None
+            self.cubridge.jobs.submit(
+                "page", lambda: write_page(path, snap, events), written, quiet=True
+            )
 
-        default = str(Path.cwd() / f"{self.session}-review.md")
+        def written(outcome: Outcome) -> None:
+            failed = outcome.error is not None
+            self.say(str(outcome.error or outcome.value), "fail" if failed else "pass")
+
+        default = str(Path.cwd() / f"{self.session}.html")
         self.app.push_screen(
-            Prompt("Write the review as Markdown to this file:", default, _no_file), given
+            Prompt("Write the session as an HTML page to this file:", default, _no_file), given
         )
 
 
 def _no_file(text: str) -> str:
-    """Why a review cannot be written there; empty where it can."""
+    """Why a page cannot be written there; empty where it can."""
     if not text.strip():
-        return "a file's path, such as review.md"
+        return "a file's path, such as review.html"
     path = Path(text.strip()).expanduser()
     if path.is_dir():
         return f"{path} is a folder: name a file in it"

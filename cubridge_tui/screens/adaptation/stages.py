@@ -20,7 +20,7 @@ from engine.service.session.proposal_kinds import edits
 from engine.types import DecisionKind, Gate, Stage, VerdictKind
 
 if TYPE_CHECKING:
-    from engine.service.upkeep.rebase import Rebase
+    from engine.service.upkeep.newer import Rebase
 
 NAMES = {
     Step.LIFT: "lift and G1",

@@ -39,7 +39,7 @@ def timeline(
         CuBridgeError: the cost model cannot follow the module, no launch visits key tiles at these
             sizes, or what its roles wait for depends on what tensors hold.
     """
-    found = followed(module, arch_of(module), sizes, card, flops, None, [])
+    found = followed(module, arch_of(module), sizes, card, flops, [])
     found = sorted(found, key=lambda each: each[1].cycles, reverse=True)
     drawn = ((cost, traces(launched)) for launched, cost in found)
     cost, roles = next((each for each in drawn if any(r.rows for r in each[1])), (None, []))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.cuir.nodes import Binary, Expr, Lambda, Name, walk_expr
+from engine.cuir.nodes import Binary, Expr, Lambda, Name, names_in
 from engine.cuir.ops.spec import Effect, RuleContext, Trait, Who, mismatch, op
 from engine.cuir.types import (
     DTypeValue,
@@ -72,11 +72,11 @@ def is_linear(body: Expr, name: str, free: frozenset[str] = frozenset()) -> bool
             return id == name
         case Binary("*", left, right):
             for one, other in ((left, right), (right, left)):
-                uses = {e.id for e in walk_expr(other) if isinstance(e, Name)}
+                uses = names_in(other)
                 if is_linear(one, name, free) and not uses & (free | {name}):
                     return True
         case Binary("/", left, right):
-            uses = {e.id for e in walk_expr(right) if isinstance(e, Name)}
+            uses = names_in(right)
             return is_linear(left, name, free) and not uses & (free | {name})
     return False
 
@@ -150,7 +150,7 @@ def _map(context: RuleContext, tiles: tuple[Type, ...], f: Type, at: Type | None
         if isinstance(t, TileType) and t.partial != "no"
     }
     partial: Partial = "no"
-    used = {e.id for e in walk_expr(f.node.body) if isinstance(e, Name)}
+    used = names_in(f.node.body)
     for name, share in shares.items():
         if name not in used:
             continue

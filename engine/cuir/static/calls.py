@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from engine.cuir.arch import Arch
-from engine.cuir.nodes import Call, Expr, Index, Name, Tuple
+from engine.cuir.nodes import Attr, Call, Expr, Index, Name, Select, Tuple
 from engine.cuir.ops import OPS
 from engine.cuir.ops.spec import RuleContext
 from engine.cuir.ops.traits import BUILT, LAUNCHES
@@ -42,6 +42,18 @@ def callee(expr: Expr | None) -> Callee | None:
         case Call(fn, args, _, consts):
             return Callee(fn, args, consts)
     return None
+
+
+def fields_of(expr: Expr) -> tuple[str, ...]:
+    """The fields of the argument struct that an operand may be: one, or those of a choice between
+    launches, that of the last launch last. None for what is no field."""
+    match expr:
+        case Attr(Name("args"), field):
+            return (field,)
+        case Select(_, then, other):
+            fields = fields_of(then), fields_of(other)
+            return (*fields[0], *fields[1]) if all(fields) else ()
+    return ()
 
 
 def is_launch(expr: Expr | None) -> bool:

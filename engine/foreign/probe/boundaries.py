@@ -7,7 +7,7 @@ machine to say.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Collection, Container, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -107,11 +107,20 @@ def plain(name: str) -> str:
     return name.rsplit("::", 1)[-1]
 
 
-def boundaries(file: Path, source: bytes, reached: Container[str]) -> Iterator[Boundary]:
-    """All boundaries inside of those functions of a file that are reached, in their order."""
+def boundaries(
+    file: Path, source: bytes, reached: Container[str], lines: Collection[int] | None = None
+) -> Iterator[Boundary]:
+    """All boundaries inside of those functions of a file that are reached, in their order.
+
+    Args:
+        lines: those that instructions are of: a function without one is not executed. None: any.
+    """
     for function in functions_of(_parser().parse(source).root_node):
         body = function.child_by_field_name("body")
         if plain(name_of(function)) not in reached:
+            continue
+        span = range(function.start_point[0] + 1, function.end_point[0] + 2)
+        if lines is not None and not any(n in span for n in lines):
             continue
         head = source[function.start_byte : body.start_byte if body else function.end_byte]
         if body is None or b"constexpr" in head.split(b"(")[0]:

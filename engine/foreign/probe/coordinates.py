@@ -12,7 +12,8 @@ from engine.foreign.probe.boundaries import Boundary, Variable
 from engine.foreign.probe.boundaries import Loop as Head
 from engine.foreign.probe.coverage import Held
 from engine.foreign.probe.fit import Column, Sum, by_element, solve, spelled, thread_bits
-from engine.foreign.probe.places import Loop, Place
+from engine.foreign.probe.meanings import End
+from engine.foreign.probe.places import Loop, Place, Row
 from engine.foreign.probe.run import Sizes
 from engine.foreign.probe.tracks import THREAD_BITS, Track
 
@@ -106,6 +107,16 @@ def explain(at: Boundary, expression: str, seen: Sequence[Seen]) -> tuple[Place,
         texts, sizes, to_score, at.indent, _signed({**texts, **sizes}, seen),
     )  # fmt: skip
     return place, list(_loops(at, seen, columns, keys))
+
+
+def row(at: Boundary, expression: str, held: End, evidence: str) -> Row:
+    """A place of rows' numbers."""
+    variable = next(v for v in at.mentioned if v.name == expression)
+    element = _element(variable, held.words, len(held.words))
+    return Row(
+        held.what, at.file, at.after, at.line, at.function, expression, len(held.words), element,
+        at.indent, held.unit, evidence,
+    )  # fmt: skip
 
 
 def _columns(seen: Sequence[Seen]) -> list[Column]:

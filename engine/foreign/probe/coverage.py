@@ -15,7 +15,7 @@ from engine.foreign.probe.tracks import Track
 Array = np.ndarray[Any, Any]
 _MOST_TOGETHER = 3  # places of one hook
 _MOST_CLASSES = 12
-_MOST_PLACES = 16
+_MOST_PLACES = 8
 _OF_A_CLASS = 2
 
 

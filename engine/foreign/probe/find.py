@@ -11,7 +11,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +22,24 @@ from engine.child.client import Child
 from engine.errors import InputError
 from engine.files import read_text
 from engine.foreign.check import Asked
+from engine.foreign.compile import Compiled, compile_kernel
+from engine.foreign.includes import reached, read_source
 from engine.foreign.launcher import read_launcher
-from engine.foreign.overlay import reached, read_source
 from engine.foreign.probe.boundaries import boundaries, names_in
 from engine.foreign.probe.codes import Codes
-from engine.foreign.probe.coordinates import Seen, explain
+from engine.foreign.probe.coordinates import Seen, explain, row
 from engine.foreign.probe.coverage import Held, covers, factors, held, worth
-from engine.foreign.probe.instead import judge
-from engine.foreign.probe.meanings import meanings, of_scores, quantities
+from engine.foreign.probe.instead import enters, halves, judge
+from engine.foreign.probe.meanings import (
+    End,
+    ends,
+    meanings,
+    of_scores,
+    of_weights,
+    quantities,
+)
 from engine.foreign.probe.observed import Look, Observed, compile_observed
-from engine.foreign.probe.places import Found, Hook, Loop, Meaning, Place
+from engine.foreign.probe.places import Found, Hook, Loop, Meaning, Place, Row
 from engine.foreign.probe.run import (
     Bench,
     Sizes,
@@ -49,6 +57,7 @@ Array = np.ndarray[Any, Any]
 Said = Callable[[str], None]
 MOST_LOOKS = 4000  # observations of one program
 ENOUGH = 2  # hooks
+MOST_TRIED = 4  # places of a maximum, and of a sum
 MOST_HOOKS = 6  # sets of places that are observed again
 
 
@@ -83,13 +92,16 @@ def find(asked: Asked, said: Said = lambda text: None) -> Found:
                 "q and k, and judged by the output"
             )
         bench = Bench(asked, entry, reference, child, folder)
-        return _Search(bench, tools, said).found()
+        said(f"compiling {asked.source.name}")
+        base = compile_kernel(asked.source, entry, asked.flags, tools, folder)
+        return _Search(bench, tools, base, said).found()
 
 
 @dataclass(slots=True)
 class _Search:
     bench: Bench
     tools: Toolchain
+    base: Compiled
     said: Said
     refused: list[str] = field(default_factory=list)
 
@@ -100,32 +112,45 @@ class _Search:
             near = self.near(first)
             if near is None:
                 continue
-            hooks, loops = self.hooks(first, near)
+            drawn = self.drawn(first, near)
+            hooks, loops, rows, parts = self.hooks(first, near, drawn)
             if hooks:
+                named = self.meanings(first, near, drawn, hooks, loops, parts)
                 return Found(
-                    tuple(hooks), tuple(self.meanings(first, near, hooks, loops)), tuple(loops),
-                    tuple(self.refused), near.executed, files,
+                    tuple(hooks), tuple(named), tuple(loops), tuple(self.refused), near.executed,
+                    files, tuple(rows),
                 )  # fmt: skip
         nothing = "the source defines no function that the launcher reaches"
         return Found((), (), (), tuple(self.refused) or (nothing,))
 
     def stages(self) -> Iterator[tuple[list[Look], tuple[Path, ...]]]:
         """What is looked at: the source's own folder, then one include folder more each time."""
-        files = reached(self.bench.asked)
+        files = reached(self.bench.asked.source, self.bench.asked.flags.includes)
         order = list(dict.fromkeys(files.values()))
         texts: dict[Path, bytes] = {}
+        executed = self.executed()
         before = 0
         for count in range(1, len(order) + 1):
             taken = tuple(f for f, root in files.items() if root in order[:count])
             texts |= {f: read_source(f) for f in taken if f not in texts}
             functions = self.reached(texts)
-            looks = [Look(b, v.name) for f in taken for b in boundaries(f, texts[f], functions)
+            looks = [Look(b, v.name) for f in taken
+                     for b in boundaries(f, texts[f], functions, executed.get(f, ()))
                      for v in b.mentioned]  # fmt: skip
             if len(looks) > MOST_LOOKS:
                 return
             if len(looks) > before:
                 yield looks, taken
             before = len(looks)
+
+    def executed(self) -> dict[Path, set[int]]:
+        """The lines that instructions of the kernels are of, by file."""
+        out: dict[str, set[int]] = {}
+        for kernel in self.base.module.kernels.values():
+            for place in {at.source for at in kernel.code if at.source is not None}:
+                for one in place.chain():
+                    out.setdefault(one.file, set()).add(one.line)
+        return {Path(file).resolve(): lines for file, lines in out.items()}
 
     def reached(self, texts: dict[Path, bytes]) -> set[str]:
         """The names of functions that the launcher reaches, itself left out: those that a function
@@ -148,7 +173,7 @@ class _Search:
         name = self.bench.asked.source.name
         self.said(f"compiling {name} with {len(looks)} observations")
         return compile_observed(
-            self.bench.asked, self.bench.entry, looks, self.tools, self.bench.folder
+            self.bench.asked, self.bench.entry, looks, self.tools, self.base, self.bench.folder
         )
 
     def near(self, first: Observed) -> _Near | None:
@@ -158,7 +183,6 @@ class _Search:
             self.said(f"probing at {_words(sizes)}")
             try:
                 seen, executed = self.codes(first, sizes)
-                needed = kept(self.bench, first.compiled, sizes)
             except InputError as error:
                 why = why or str(error)
                 continue
@@ -177,7 +201,10 @@ class _Search:
                     )
             if all_held:
                 self.refused.clear()
+                needed = kept(self.bench, self.base, sizes)
                 return _Near(sizes, others, worth(all_held, scale), executed, needed)
+            if not self.refused:  # nothing looked like scores: other sizes show no more
+                break
         self.refused.append(
             why
             or "no variable holds scores q . k of single pairs: the kernel computes none, or "
@@ -213,8 +240,19 @@ class _Search:
 
     grids: dict[int, tuple[tuple[int, ...], tuple[int, ...]]] = field(default_factory=dict)
 
-    def hooks(self, first: Observed, near: _Near) -> tuple[list[Hook], list[Loop]]:
-        """The hooks among the sets: observed again, explained and tried."""
+    def drawn(self, first: Observed, near: _Near) -> _Drawn:
+        """What the variables that were looked at hold with random inputs."""
+        self.said("looking at random inputs")
+        q, k, v = random_inputs(near.sizes, 3)
+        observer = Observer()
+        self.bench.run(first.compiled, near.sizes, q, k, v, observer)
+        return _Drawn(tracks(observer), scores(q, k) * self.bench.scale(near.sizes))
+
+    def hooks(
+        self, first: Observed, near: _Near, drawn: _Drawn
+    ) -> tuple[list[Hook], list[Loop], list[Row], list[tuple[Held, Track]]]:
+        """The hooks among the sets: observed again, explained and tried. The loops around them, the
+        rows' places, and what stands at each place of a hook."""
         looks: list[Look] = []
         starts: list[int] = []
         for one in near.held:
@@ -223,6 +261,11 @@ class _Search:
             starts.append(len(looks))
             looks.append(Look(look.at, look.expression, "change"))
             looks += [Look(look.at, e, "number") for e in look.at.scope]
+        held_by = list(ends(drawn.tracks, first.looks, drawn.scores, near.keep,
+                            self.bench.scale(near.sizes)))  # fmt: skip
+        tried = [replace(e, look=len(looks) + n) for n, e in enumerate(held_by)]
+        looks += [Look(x.at, x.expression, "change")
+                  for x in (first.looks[e.look] for e in held_by) if x is not None]  # fmt: skip
         again = self.observe(looks)
         first_run = self.seen(again, near.sizes)
         runs = [first_run, self.second(again, near.others, first_run.kernels)]
@@ -238,6 +281,7 @@ class _Search:
         if not sets:
             self.refused += self.lacking(again, whole, near.keep)
         hooks: list[Hook] = []
+        parts: list[tuple[Held, Track]] = []
         loops: dict[tuple[Path, int, str], Loop] = {}
         for some in sets[:MOST_HOOKS]:
             made = self.hook(again, runs, some, near.keep)
@@ -245,24 +289,51 @@ class _Search:
                 self.refused.append(made)
             else:
                 hooks.append(made[0])
+                parts += made[2]
                 loops |= {(x.file, x.line, x.counter): x for x in made[1]}
                 if len(hooks) == ENOUGH:
                     break
-        return hooks, list(loops.values())
+        rows = list(self.rows(again, tried, near)) if hooks else []
+        return hooks, list(loops.values()), rows, parts
+
+    def rows(self, again: Observed, tried: Sequence[End], near: _Near) -> Iterator[Row]:
+        """Where the rows' sum divides, then where their maximum enters: the first place of each
+        that is one when other numbers are put there."""
+        sums: End | None = None
+        for what in ("l", "m"):
+            for one in [t for t in tried if t.what == what][:MOST_TRIED]:
+                look = again.looks[one.look]
+                if look is None or (what == "m" and sums is None):
+                    continue
+                at = f"{look.at.file.name}:{look.at.line}: {look.expression}"
+                self.said(f"trying {at}")
+                common = (self.bench, again.compiled, near.sizes)
+                if sums is None or what == "l":
+                    wrong = halves(*common, one, near.keep)
+                else:
+                    wrong = enters(*common, one, sums, near.keep)
+                if wrong:
+                    self.refused.append(f"{at}: {wrong}")
+                    continue
+                if what == "l":
+                    sums = one
+                    words = "twice of it there made O half"
+                else:
+                    words = "a larger one there left O, and the rows' sums were of smaller weights"
+                yield row(look.at, look.expression, one, f"{words} at {_words(near.sizes)}")
+                break
 
     def meanings(
-        self, first: Observed, near: _Near, hooks: Sequence[Hook], loops: Sequence[Loop]
-    ) -> Iterator[Meaning]:
-        """What else the variables hold that were looked at, with random inputs."""
-        self.said("looking at random inputs")
-        scale = self.bench.scale(near.sizes)
+        self, first: Observed, near: _Near, drawn: _Drawn, hooks: Sequence[Hook],
+        loops: Sequence[Loop], parts: Sequence[tuple[Held, Track]],
+    ) -> Iterator[Meaning]:  # fmt: skip
+        """What else the variables hold that were looked at."""
         yield from of_scores(hooks)
-        q, k, v = random_inputs(near.sizes, 3)
-        observer = Observer()
-        self.bench.run(first.compiled, near.sizes, q, k, v, observer)
-        known = quantities(scores(q, k) * scale, near.keep, loops)
+        known, weight = quantities(drawn.scores, near.keep, loops)
+        yield from of_weights(drawn.tracks, first.looks, weight, parts)
         rows = int(np.prod(near.keep.shape[:3]))
-        yield from meanings(tracks(observer), first.looks, known, scale, rows)
+        scale = self.bench.scale(near.sizes)
+        yield from meanings(drawn.tracks, first.looks, known, scale, rows)
 
     def lacking(self, again: Observed, whole: Sequence[Held | str], keep: Array) -> Iterator[str]:
         """What places that hold scores lack, so that no set of them is a hook."""
@@ -277,7 +348,7 @@ class _Search:
 
     def hook(
         self, again: Observed, runs: list[_Run], some: tuple[Held, ...], keep: Array
-    ) -> tuple[Hook, list[Loop]] | str:
+    ) -> tuple[Hook, list[Loop], list[tuple[Held, Track]]] | str:
         """One set: its places with their coordinates; else why it is none."""
         places: list[Place] = []
         loops: list[Loop] = []
@@ -327,7 +398,8 @@ class _Search:
             f"{_words(runs[1].sizes)} its coordinates held again; other scores put there "
             "gave their own attention in O"
         )
-        return Hook(tuple(places), held_.factor, scale, held_.replicas, evidence), loops
+        hook = Hook(tuple(places), held_.factor, scale, held_.replicas, evidence)
+        return hook, loops, [(one, track) for _, one, track in parts]
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,6 +410,14 @@ class _Run:
     tracks: dict[int, Track]
     grids: dict[int, tuple[tuple[int, ...], tuple[int, ...]]]
     kernels: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Drawn:
+    """What observations saw of random inputs, and their scores times the scale."""
+
+    tracks: dict[int, Track]
+    scores: Array
 
 
 @dataclass(frozen=True, slots=True)

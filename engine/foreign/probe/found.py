@@ -8,33 +8,49 @@ from typing import Any
 
 from engine.foreign.probe.places import Found, Hook, Loop, Place
 
+_ROWS = {"m": "the maximum{} that weights are taken by", "l": "the sum that O is divided by"}
+
 
 def found_text(found: Found) -> str:
     """What a person reads: places with their lines, coordinates and evidence, and the rest."""
-    return "\n".join(_lines(found)) + "\n"
+    return "\n".join(text for text, _ in _lines(found)) + "\n"
 
 
-def _lines(found: Found) -> Iterator[str]:
+def source_lines(found: Found, source: Path) -> dict[int, int]:
+    """Which line of a source a line of `found_text` tells of (both 1-based)."""
+    places = enumerate((at for _, at in _lines(found)), start=1)
+    return {n: at[1] for n, at in places if at is not None and at[0] == source}
+
+
+def _lines(found: Found) -> Iterator[tuple[str, tuple[Path, int] | None]]:
+    """Each line of the text, and the file and line that it tells of."""
     for number, hook in enumerate(found.hooks, start=1):
-        yield f"scores, place {number}" + (" (edits go here)" if number == 1 else "")
+        first = (hook.places[0].file, hook.places[0].line)
+        yield f"scores, place {number}" + (" (edits go here)" if number == 1 else ""), first
         for place in hook.places:
-            yield from _place(place)
-        yield f"  evidence: {hook.evidence}"
-        yield ""
+            for text in _place(place):
+                yield text, (place.file, place.line)
+        yield f"  evidence: {hook.evidence}", first
+        yield "", None
     for loop in found.loops:
-        yield f"{_at(loop.file, loop.line)}: the loop over keys: {_loop(loop)}"
+        at = (loop.file, loop.line)
+        yield f"{_at(*at)}: the loop over keys: {_loop(loop)}", at
+    for row in found.rows:
+        at = (row.file, row.line)
+        unit = "" if row.unit == "1" else f" times {row.unit}"
+        what = _ROWS[row.what].format(unit)
+        yield f"{_at(*at)}: {row.variable} holds {what}: {row.evidence}", at
     for meaning in found.meanings:
-        yield f"{_at(meaning.file, meaning.line)}: {meaning.variable} holds {meaning.what}: " + (
-            meaning.evidence
-        )
-    if found.loops or found.meanings:
-        yield ""
+        at = (meaning.file, meaning.line)
+        yield f"{_at(*at)}: {meaning.variable} holds {meaning.what}: {meaning.evidence}", at
+    if found.loops or found.rows or found.meanings:
+        yield "", None
     if not found.hooks:
-        yield "no place was found that holds the scores"
+        yield "no place was found that holds the scores", None
     for words in found.refused:
-        yield f"no place: {words}"
+        yield f"no place: {words}", None
     for kernel, threads in found.executed.items():
-        yield f"executed as PTX: {kernel}, {threads:,} thread instructions"
+        yield f"executed as PTX: {kernel}, {threads:,} thread instructions", None
 
 
 def _place(place: Place) -> Iterator[str]:
@@ -70,6 +86,11 @@ def found_rows(found: Found) -> dict[str, Any]:
             {"what": m.what, "file": str(m.file), "line": m.line, "variable": m.variable,
              "evidence": m.evidence}
             for m in found.meanings
+        ],
+        "rows": [
+            {"what": r.what, "file": str(r.file), "line": r.line, "variable": r.variable,
+             "element": r.element, "unit": r.unit, "evidence": r.evidence}
+            for r in found.rows
         ],
         "refused": list(found.refused),
         "executed": dict(found.executed),

@@ -10,8 +10,9 @@ import numpy as np
 
 from engine.foreign.compile import Compiled
 from engine.foreign.probe.coverage import Held
-from engine.foreign.probe.run import Bench, Sizes, attention, random_inputs
-from engine.foreign.probe.tracks import THREAD_BITS, Track
+from engine.foreign.probe.meanings import End, ended
+from engine.foreign.probe.run import Bench, Sizes, attention, random_inputs, scores
+from engine.foreign.probe.tracks import THREAD_BITS, Track, tracks
 from engine.ptx.isa.observe import Observer
 
 Array = np.ndarray[Any, Any]
@@ -42,13 +43,58 @@ def judge(
     outputs, _ = bench.run(compiled, sizes, q, k, v, observer)
     expected = attention(other, keep, v)
     error = np.abs(outputs["o"] - expected).max()
-    bound = 3e-2 if bench.half else 1e-3
-    if not error <= bound:
+    if not error <= _bound(bench):
         return (
             f"holds every score, but other scores put there are not what the output is made of "
             f"(error {error:.2g}): it is read elsewhere, or was read before"
         )
     return ""
+
+
+def halves(bench: Bench, compiled: Compiled, sizes: Sizes, sums: End, keep: Array) -> str:
+    """Why a variable is not the sum that O is divided by, "" where it is: twice of it was written
+    and O became half."""
+    q, k, v = random_inputs(sizes, 2)
+
+    def twice(place: int, word: int, threads: Array, bits: Array) -> Array:
+        if place != sums.look:
+            return bits
+        return (bits.astype(np.uint32).view(np.float32) * np.float32(2)).view(np.uint32)
+
+    outputs, _ = bench.run(compiled, sizes, q, k, v, Observer(change=twice))
+    expected = attention(scores(q, k) * bench.scale(sizes), keep, v) / 2
+    error = np.abs(outputs["o"] - expected).max()
+    return "" if error <= _bound(bench) else f"twice of it there does not halve O ({error:.2g})"
+
+
+def enters(
+    bench: Bench, compiled: Compiled, sizes: Sizes, most: End, sums: End, keep: Array
+) -> str:
+    """Why a variable is not the maximum that weights are taken by, "" where it is: a larger one was
+    written, O stayed, and the rows' sums were of the smaller weights."""
+    q, k, v = random_inputs(sizes, 2)
+    own = scores(q, k) * bench.scale(sizes)
+    top = float(own.max()) + 2
+
+    def raised(place: int, word: int, threads: Array, bits: Array) -> Array:
+        if place != most.look:
+            return bits
+        now = np.maximum(bits.astype(np.uint32).view(np.float32), np.float32(top * most.times))
+        return np.asarray(now).view(np.uint32)
+
+    observer = Observer(change=raised)
+    outputs, _ = bench.run(compiled, sizes, q, k, v, observer)
+    error = np.abs(outputs["o"] - attention(own, keep, v)).max()
+    if not error <= _bound(bench):
+        return f"a larger one there changes O ({error:.2g}): it was read before, or is kept besides"
+    weights = np.where(keep, np.exp(own - top), 0).sum(-1)
+    if ended(tracks(observer)[sums.look], weights) < 1:
+        return "a larger one there does not change the row's sum: no weight is taken by it"
+    return ""
+
+
+def _bound(bench: Bench) -> float:
+    return 3e-2 if bench.half else 1e-3
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,18 +19,32 @@ template <class T> __host__ __device__ constexpr int kind() {
   else return 0;
 }
 
+// A register as the source has it, without a copy of other type: nvcc would use a copy that was made
+// while a matmul was under way again after the wait.
+#ifdef __CUDA_ARCH__
+template <int Place, int Word, int Kind, bool Change> __device__ __forceinline__ void seen(float& bits) {
+  if constexpr (Change)
+    asm volatile("//@ observe.rw.b32 %0, %1, %2, %3;\n\t" : "+f"(bits) : "n"(Place), "n"(Word), "n"(Kind));
+  else
+    asm volatile("//@ observe.b32 %0, %1, %2, %3;\n\t" ::"f"(bits), "n"(Place), "n"(Word), "n"(Kind));
+}
+
+template <int Place, int Word, int Kind, bool Change> __device__ __forceinline__ void seen(unsigned& bits) {
+  if constexpr (Change)
+    asm volatile("//@ observe.rw.b32 %0, %1, %2, %3;\n\t" : "+r"(bits) : "n"(Place), "n"(Word), "n"(Kind));
+  else
+    asm volatile("//@ observe.b32 %0, %1, %2, %3;\n\t" ::"r"(bits), "n"(Place), "n"(Word), "n"(Kind));
+}
+#endif
+
 template <int Place, int Kind, int Bytes, bool Change, std::size_t Word>
 __device__ __forceinline__ void word(char* at) {
 #ifdef __CUDA_ARCH__
   constexpr int size = Bytes - int(Word) * 4 < 4 ? Bytes - int(Word) * 4 : 4;
-  unsigned bits = 0;
+  std::conditional_t<(Kind < 2 && size == 4), float, unsigned> bits = 0;
   __builtin_memcpy(&bits, at + Word * 4, size);
-  if constexpr (Change) {
-    asm volatile("//@ observe.rw.b32 %0, %1, %2, %3;\n\t" : "+r"(bits) : "n"(Place), "n"(int(Word)), "n"(Kind));
-    __builtin_memcpy(at + Word * 4, &bits, size);
-  } else {
-    asm volatile("//@ observe.b32 %0, %1, %2, %3;\n\t" ::"r"(bits), "n"(Place), "n"(int(Word)), "n"(Kind));
-  }
+  seen<Place, int(Word), Kind, Change>(bits);
+  if constexpr (Change) __builtin_memcpy(at + Word * 4, &bits, size);
 #endif
 }
 

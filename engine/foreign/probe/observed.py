@@ -10,15 +10,17 @@ from pathlib import Path
 from engine.build.tools.toolchain import Toolchain
 from engine.errors import InputError
 from engine.foreign.check import Asked
-from engine.foreign.compile import Compiled, DoesNotCompile, compile_kernel
+from engine.foreign.compile import Compiled, DoesNotCompile, compile_again
+from engine.foreign.includes import read_source
 from engine.foreign.launcher import Launcher
-from engine.foreign.overlay import below, overlaid, read_source
+from engine.foreign.overlay import below, overlaid
 from engine.foreign.probe.boundaries import Boundary
 
 HELPER = Path(__file__).with_name("observe.cuh")
 _ERROR = re.compile(r"^(\S[^\n(]*)\((\d+)\): (?:catastrophic )?error", re.MULTILINE)
 _WITHIN = re.compile(r"at line (\d+) of (\S+)")
 _TRIES = 12
+_ALL_ERRORS = ("-Xcudafe", "--error_limit=100000")  # at once: nvcc ends after a hundred
 # What observations make large stays inline: the machine executes no calls.
 _INLINE = b"__attribute__((always_inline)) "
 
@@ -48,9 +50,13 @@ class Observed:
 
 
 def compile_observed(
-    asked: Asked, entry: Launcher, looks: Sequence[Look], tools: Toolchain, folder: Path
-) -> Observed:
+    asked: Asked, entry: Launcher, looks: Sequence[Look], tools: Toolchain, base: Compiled,
+    folder: Path,
+) -> Observed:  # fmt: skip
     """Compiles the kernel with observations, without those that do not compile.
+
+    Args:
+        base: the kernel as it is, whose program records the launches.
 
     Raises:
         InputError: the source itself does not compile.
@@ -60,19 +66,30 @@ def compile_observed(
     for _ in range(_TRIES):
         texts, lines = _inserted(paths, left)
         changed = overlaid(asked, texts, folder / "overlay")
-        more = (*(changed.flags.more or ("-std=c++17",)), "-include", str(HELPER))
+        more = (*(changed.flags.more or ("-std=c++17",)), "-include", str(HELPER), *_ALL_ERRORS)
         flags = replace(changed.flags, more=more)
         try:
-            compiled = compile_kernel(changed.source, entry, flags, tools, folder)
+            compiled = compile_again(base, changed.source, entry, flags, tools, folder)
         except DoesNotCompile as error:
             bad = _blamed(error.output, folder / "overlay", lines)
             if not bad:
                 raise
-            for number in bad:
-                left[number] = None
+            # A name that is no number at one place of a function is none at its others: nvcc says
+            # so once.
+            kinds = {_kind(left[number]) for number in bad} - {None}
+            for number, look in enumerate(left):
+                if number in bad or _kind(look) in kinds:
+                    left[number] = None
         else:
             return Observed(compiled, tuple(left))
     raise InputError(f"{asked.source.name} does not compile with observations in it")
+
+
+def _kind(look: Look | None) -> tuple[Path, str, str] | None:
+    """What numbers have in common that are spelled alike in one function."""
+    if look is None or look.how != "number":
+        return None
+    return look.at.file, look.at.function, look.expression
 
 
 Lines = dict[tuple[Path, int], int]  # by a file's path below the overlay

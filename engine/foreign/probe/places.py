@@ -76,6 +76,36 @@ class Meaning:
 
 
 @dataclass(frozen=True, slots=True)
+class Row:
+    """A boundary after which a variable holds a number of each row that is used from there on:
+    where rows without a kept key can be guarded.
+
+    Both kinds were tried by writing there while the kernel ran. `"m"`: the maximum that weights,
+    factor and sum are taken by. Where it was raised O stayed and the row's sum was that of smaller
+    weights, so a maximum of -inf may be replaced by a finite number there. `"l"`: the row's whole
+    sum, over all threads that share the row. Where it was doubled O became half, so a sum of 0 may
+    be replaced by 1 there, and a row without a kept key then is 0 in O.
+
+    Args:
+        file, after, line, function, variable, elements, element, indent: as of a `Place`; an
+            element holds a row's number.
+        unit: what a maximum is times, of scores scale * (q . k): `1`, `1 / scale`, `log2(e)`.
+    """
+
+    what: str  # "m", "l"
+    file: Path
+    after: int
+    line: int
+    function: str
+    variable: str
+    elements: int
+    element: str
+    indent: str
+    unit: str
+    evidence: str
+
+
+@dataclass(frozen=True, slots=True)
 class Loop:
     """The loop that visits the key tiles.
 
@@ -110,6 +140,7 @@ class Found:
         executed: the launched kernels by name, with their number of PTX instructions: what is not
             among the places is executed as PTX.
         files: the files that were observed.
+        rows: where the maximum enters and the row's sum divides, the first place of each.
     """
 
     hooks: tuple[Hook, ...]
@@ -118,3 +149,4 @@ class Found:
     refused: tuple[str, ...]
     executed: Mapping[str, int] = field(default_factory=dict)
     files: tuple[Path, ...] = ()
+    rows: tuple[Row, ...] = ()

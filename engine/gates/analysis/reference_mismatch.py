@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from engine.cuir.nodes import Assign, Attr, Call, Do, Expr, Index, Module, Name, Path, walk
+from engine.cuir.nodes import Assign, Call, Do, Expr, Index, Module, Name, Path, walk
 from engine.cuir.ops.traits import FIELD_VIEWS, TILE_LOADS
+from engine.cuir.static.calls import fields_of
 from engine.errors import CuBridgeError, TransferError
 from engine.spec.recipes.recipe import Recipe
 from engine.transfer.binding import Binding
@@ -76,13 +77,13 @@ def _viewed(module: Module) -> frozenset[str]:
 def _views(module: Module) -> list[tuple[Path, str, str]]:
     """Path, name and field of every view of an argument."""
     return [
-        (path, stmt.target, stmt.value.args[0].field)
+        (path, stmt.target, field)
         for path, stmt in walk(module)
         if isinstance(stmt, Assign)
         and isinstance(stmt.value, Call)
         and stmt.value.fn in FIELD_VIEWS
         and stmt.value.args
-        and isinstance(stmt.value.args[0], Attr)
+        for field in fields_of(stmt.value.args[0])
     ]
 
 

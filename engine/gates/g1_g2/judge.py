@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.cuir.parser import parse_module
+from engine.cuir.static.legal_sizes import USUAL, LegalSizes
 from engine.gates.analysis.size_comparisons import affordable, thresholds, unmet
 from engine.gates.deck import Case, beyond
 from engine.gates.diagnosis.counterexample import explained
@@ -50,6 +51,7 @@ def judge_json(payload: dict[str, Any], report: Report) -> dict[str, Any]:
         spec,
         options,
         watch,
+        sizes=LegalSizes(payload.get("sizes") or USUAL.most),
     )
     with subject.function:
         return _told(subject, report, BY_RECIPE if read else BY_SPEC, payload, begin)
@@ -86,6 +88,7 @@ def _told(
         tiles.words() if tiles is not None else "",
         held.words(),
         kinds.words(),
+        "" if subject.watch is None else subject.watch.words(),
     )
     return _verdict(True, "; ".join((reason, *filter(None, words))), details, begin)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -24,6 +25,7 @@ def one_of(values: list[Tensor], name: str) -> Tensor:
     return torch.stack(values).gather(0, way[None])[0]
 
 
+@cache
 def table_of_sizes() -> Table:
     """Every length, number of batches and of heads alone, all of them at once, and all together."""
     one = torch.ones((), dtype=torch.int64)

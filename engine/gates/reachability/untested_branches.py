@@ -42,12 +42,19 @@ def other_sides(
         return None, rows, cases
     reaches = Reaches(subject)
     left = [(one, side, reaches.of(one, side)) for one, side in watch.unseen()]
+    solved = dict.fromkeys(case for *_, reach in left if reach.solved for case in reach.cases)
+    left = [(one, side, reaches.shared(one, side, reach, solved)) for one, side, reach in left]
     tries = {(one.key, side): _to_try(subject, reach) for one, side, reach in left}
     while len(cases) - len(deck) < MAX_CASES:
         open_ = [row for row in left if not watch.has(row[0], row[1])]
         found = _most_served(open_, tries, cases)
         if found is None:
-            break
+            # The solver's smallest sizes did not do it, or cannot be afforded: there are others.
+            if not any(reach.solved for *_, reach in open_):
+                break
+            left = [_widened(reaches, row) for row in open_]
+            tries |= {(one.key, side): _to_try(subject, reach) for one, side, reach in left}
+            continue
         case, one, side = found
         words = one.words(side)
         cases.append(case)
@@ -57,7 +64,9 @@ def other_sides(
         if failure is not None:
             reason = f"{failure.reason}; this run was made for {words}"
             return _replaced(failure, reason), rows, cases
-    never = [row for row in left if row[2].possible and not watch.has(row[0], row[1])]
+    left = [_widened(reaches, row) for row in left if not watch.has(row[0], row[1])]
+    watch.sampled = [one.words(side) for one, side, reach in left if reach.sampled]
+    never = [row for row in left if row[2].possible]
     long = next((c for row in never if (c := _long_case(subject, row[2])) is not None), None)
     if long is not None and long not in cases:
         cases.append(long)
@@ -73,6 +82,11 @@ def other_sides(
     plainest = min(never, key=lambda row: len(row[0].words(row[1])))
     more_to_run = _most_served([plainest], tries, cases)
     return _never(*plainest, more_to_run[0] if more_to_run else None), rows, cases
+
+
+def _widened(reaches: Reaches, row: Side) -> Side:
+    one, side, reach = row
+    return (one, side, reaches.wider(one, side, reach)) if reach.solved else row
 
 
 def _most_served(

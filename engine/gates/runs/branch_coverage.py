@@ -32,7 +32,8 @@ from engine.transfer.match import find_attention
 @dataclass(slots=True)
 class Watch:
     """What the runs of a deck take, of the conditions that an edit brought. `rows` and `keys` are
-    those of the run that is under way."""
+    those of the run that is under way. `sampled` are the sides, in words, that a table of sizes
+    found at none, and no proof."""
 
     base: Module
     watched: tuple[Condition, ...]
@@ -40,6 +41,7 @@ class Watch:
     ran: set[Path] = field(default_factory=set)
     rows: int = 0
     keys: int = 0
+    sampled: list[str] = field(default_factory=list)
 
     @staticmethod
     def of(base: Module, module: Module) -> Watch:
@@ -57,6 +59,14 @@ class Watch:
     def unseen(self) -> tuple[tuple[Condition, bool], ...]:
         """The conditions that no run took one way, and which way that is."""
         return tuple((one, s) for one in self.watched for s in one.sides if not self.has(one, s))
+
+    def words(self) -> str:
+        """What a verdict says of sides that nobody took, and of which no proof says that none
+        can."""
+        if not self.sampled:
+            return ""
+        more = f" and {len(self.sampled) - 1} more" if len(self.sampled) > 1 else ""
+        return f"that no size has {self.sampled[0]}{more} was sampled in a table of sizes"
 
     def has(self, one: Condition, side: bool) -> bool:
         """Whether a run took this side."""

@@ -14,6 +14,7 @@ from engine.child.spec_process import SpecProcess
 from engine.cuir.nodes import Module, Name, free_names
 from engine.cuir.static.check import check
 from engine.cuir.static.host_constants import head_sizes
+from engine.cuir.static.legal_sizes import USUAL, LegalSizes
 from engine.gates.analysis.float_expressions import float_in_lists
 from engine.gates.deck import Case
 from engine.gates.runs.branch_coverage import Watch
@@ -52,7 +53,8 @@ class Subject:
 
     `watch` is told what the conditions come out as that somebody wrote with a free hand: each of
     them must be seen both ways. `left` holds what exact runs left in the workspace, by sizes and
-    seed: lists of tiles that follow from whole numbers alone are the same in typed mode.
+    seed: lists of tiles that follow from whole numbers alone are the same in typed mode. `sizes`
+    are those that the kernel's package declares.
     `function` is the spec's own, which runs in another process; `close` it.
     """
 
@@ -63,6 +65,7 @@ class Subject:
     options: Mapping[str, Any]
     watch: Watch | None = None
     process: SpecProcess | None = field(default=None, compare=False)
+    sizes: LegalSizes = USUAL
     left: dict[tuple[int, ...], Tensor] = field(default_factory=dict, init=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -137,7 +140,8 @@ def at_sight(subject: Subject) -> Failure | None:
     unfilled = without_value(subject)
     if unfilled is not None:
         return unfilled
-    wide = overflow(subject.module, None if subject.watch is None else subject.watch.base)
+    base = None if subject.watch is None else subject.watch.base
+    wide = overflow(subject.module, base, subject.sizes)
     if wide is not None:
         return Failure(wide.message, op=op_text(wide.path))
     if subject.watch is None:

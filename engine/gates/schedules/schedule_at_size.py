@@ -65,7 +65,9 @@ class ScheduleAt:
         self.count = compiled(asked.count, "q0")
         self.index = compiled(asked.index, "q0", "step")
         self.full = compiled(asked.full, "row0", "n")
-        self.lead = None if asked.lead is None else compiled(asked.lead, "q0", "row0")
+        self.lead, self.tail = (
+            _none if name is None else compiled(name, "q0", "row0") for name in asked.passing
+        )
         self._keep, self._env = keep, env
         self.evaluations = 0
 
@@ -83,17 +85,18 @@ class ScheduleAt:
         if count > MOST * (self.tiles + 1):
             words = f"more tiles are visited than there are, for the rows from {row0} on"
             return Fault((asked.count,), words, place)
-        lead = 0 if self.lead is None or not count else self.lead(b, h, q0, row0)
-        if not 0 <= lead <= count:
+        lead, tail = (f(b, h, q0, row0) if count else 0 for f in (self.lead, self.tail))
+        if not 0 <= lead <= lead + tail <= count:
             words = "more tiles are passed over than the block has, or fewer than none"
-            return Fault((str(asked.lead),), f"{words}, for the rows from {row0} on", place)
+            name = asked.lead if not 0 <= lead <= count else asked.tail
+            return Fault((str(name),), f"{words}, for the rows from {row0} on", place)
         visited = [self.index(b, h, q0, step) for step in range(count)]
         self.evaluations += count + 2
         for n in visited:
             if not 0 <= n < self.tiles:
                 words = f"tile {n} is visited, and there are {self.tiles}"
                 return Fault((asked.index,), f"{words}, for the rows from {row0} on", place)
-        mine = visited[lead:]
+        mine = visited[lead : count - tail]
         for n, looked in pairs.items():
             kept = [(i, j, self.kept(b, h, i, j)) for i, j in looked]
             pair = next(((i, j) for i, j, there in kept if there), None)
@@ -101,7 +104,7 @@ class ScheduleAt:
             if pair is not None and times != 1:
                 ways = {
                     "is never visited": (asked.count, asked.index),
-                    "is passed over": (str(asked.lead),),
+                    "is passed over": (str(asked.lead if n in visited[:lead] else asked.tail),),
                     "is visited more than once": (asked.index,),
                 }  # fmt: skip
                 does = 2 if times > 1 else 1 if n in visited else 0
@@ -194,17 +197,22 @@ def kinds_at(subject: Subject, asked: TileSchedule, case: Case) -> frozenset[str
                                 range(0, case.Nq, asked.part)):  # fmt: skip
         q0 = row0 // asked.rows * asked.rows
         count = value(asked.count, at.count, b, h, q0)
-        lead = 0
-        if at.lead is not None and count > 0:
-            lead = value(str(asked.lead), at.lead, b, h, q0, row0)
+        lead, tail = (
+            value(name, passed, b, h, q0, row0) if name is not None and count > 0 else 0
+            for name, passed in zip(asked.passing, (at.lead, at.tail), strict=True)
+        )
         for step in range(min(count, left)):
             n = value(asked.index, at.index, b, h, q0, step)
-            if step >= lead:
+            if lead <= step < count - tail:
                 value(asked.full, at.full, b, h, q0 if asked.by_block else row0, n)
         left -= max(count, 1)
         if left <= 0:
             break
     return frozenset(noting.noted)
+
+
+def _none(b: int, h: int, *at: int) -> int:
+    return 0
 
 
 def _corners(first: int, length: int) -> list[int]:

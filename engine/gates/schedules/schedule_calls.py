@@ -1,8 +1,8 @@
 """How a kernel asks its tile schedule: for which rows, and over which steps.
 
 The schedule's functions alone say what is computed only where the kernel asks them as it says here:
-each part of a block goes over steps `lead` to `count`, takes tile `index` of each, and masks it
-where it is not `full`.
+each part of a block goes over steps `lead` to `count - tail`, takes tile `index` of each, and masks
+it where it is not `full`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ from engine.cuir.static.device_scalars import DeviceScalars
 from engine.cuir.static.host_constants import constants_of
 from engine.errors import CuirError
 from engine.prove.schedule import TileSchedule
-from engine.transfer.match import block_at, definitions, is_transposed
+from engine.transfer.match import block_at, definitions, is_transposed, parts_of_stop
+
+OTHERWISE = "the kernel asks its tile schedule in another way"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +110,15 @@ def _at_site(module: Module, site: Masked, values: Mapping[str, list[Expr]]) -> 
     if isinstance(mask, If) and isinstance(mask.cond, Unary) and not mask.other:
         full = call(mask.cond.operand) if mask.cond.op == "not" else None
     loop = _loop(module, site.block)
-    count = None if loop is None else call(loop.stop)
-    if full is None or loop is None or count is None or len(full.args) != 5:
-        raise CuirError("the kernel asks its tile schedule in another way")
-    index = call(full.args[4])
-    lead = None if loop.start == Num(0) else call(loop.start)
+    if full is None or loop is None or len(full.args) != 5:
+        raise CuirError(OTHERWISE)
+    stop, less = parts_of_stop(loop.stop, values)
+    count, index = call(stop), call(full.args[4])
+    if count is None:
+        raise CuirError(OTHERWISE)
+    # What is passed over at either end: no steps, or as many as a function says of a part's rows.
+    ends = [None if e in (None, Num(0)) else call(e) or e for e in (loop.start, less)]
+    lead, tail = (e if isinstance(e, Call) else None for e in ends)
     tile = site.keys.left if isinstance(site.keys, Binary) and site.keys.op == "*" else None
     plain = (
         index is not None
@@ -120,26 +126,36 @@ def _at_site(module: Module, site: Masked, values: Mapping[str, list[Expr]]) -> 
         and index.args == (*count.args, Name(loop.var))
         and tile == full.args[4]
         and loop.step == Num(1)
-        and (loop.start == Num(0) or (lead is not None and lead.args == (*count.args, site.rows)))
+        and all(
+            e is None or (isinstance(e, Call) and e.args == (*count.args, site.rows)) for e in ends
+        )
         and full.args[:3] == count.args[:3]
         and full.args[3] in (count.args[3], site.rows)
     )
     if not plain or index is None:
-        raise CuirError("the kernel asks its tile schedule in another way")
+        raise CuirError(OTHERWISE)
     params = {count.fn: count.params, index.fn: index.params, full.fn: full.params}
-    if lead is not None:
-        params[lead.fn] = lead.params
+    passing = [e for e in (lead, tail) if e is not None]
+    params.update((e.fn, e.params) for e in passing)
     scalars = DeviceScalars({}, constants_of(module))
     sizes = [scalars.compile(p)({}) for p in count.params]
-    parts = lead.params if lead is not None else full.params
-    part = scalars.compile(parts[2])({}) if len(parts) > 2 else sizes[0]
+    parts = {
+        scalars.compile(e.params[2])({}) if len(e.params) > 2 else sizes[0]
+        for e in (passing or [full])
+    }
+    part = min(parts)
     numbers = (*sizes, part)
-    if len(sizes) != 2 or not all(isinstance(n, int) and n > 0 for n in numbers) or sizes[0] % part:
+    if (
+        len(sizes) != 2
+        or len(parts) != 1
+        or not all(isinstance(n, int) and n > 0 for n in numbers)
+        or sizes[0] % part
+    ):
         raise CuirError("the rows and keys of its tiles are no whole numbers at compile time")
     by_block = full.args[3] == count.args[3]
     return TileSchedule(
-        count.fn, index.fn, full.fn, None if lead is None else lead.fn, params,
-        sizes[0], part, sizes[1], by_block,
+        count.fn, index.fn, full.fn, None if lead is None else lead.fn,
+        None if tail is None else tail.fn, params, sizes[0], part, sizes[1], by_block,
     )  # fmt: skip
 
 

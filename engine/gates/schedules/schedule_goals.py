@@ -20,6 +20,7 @@ from engine.errors import CuBridgeError
 from engine.gates.deck import Case
 from engine.gates.runs.deck_cases import bent
 from engine.gates.runs.subject import Failure, Subject, op_text
+from engine.gates.schedules.list_goals import list_goals
 from engine.gates.schedules.order_at_size import fault_at, sampled_cases
 from engine.gates.schedules.schedule_at_size import Fault, ScheduleAt, sampled_sizes
 from engine.gates.schedules.schedule_calls import asked_schedule
@@ -31,6 +32,7 @@ from engine.prove.terms import NotWhole, Terms, Value
 from engine.prove.work_order import WorkOrder, work_goals
 
 SCHEDULE, ORDER, DIVISORS = "the tile schedule", "the order of work", "divisors are positive"
+LISTS = "what the lists of tiles are made of"
 MAX_EVALUATIONS = 120_000  # of masks and schedules at sampled sizes: about a second
 UNKNOWN = (CuBridgeError, LookupError, TypeError, ValueError, ArithmeticError)
 
@@ -141,7 +143,10 @@ def _schedule(subject: Subject) -> Proofs:
     elif any(isinstance(node, Index) for node in walk_expr(subject.recipe.keep)):
         why = "the mask reads inputs"
     if why:
-        return Proofs(sampled=(Sampled(SCHEDULE, why),))
+        done = [] if subject.binding.workspace is None else _listed(subject)
+        unknown = _open(done)
+        left = (Sampled(LISTS, unknown),) if unknown else ()
+        return Proofs(tuple(done), (*left, Sampled(SCHEDULE, why)))
     try:
         asked = asked_schedule(subject.module)
     except UNKNOWN as error:
@@ -174,11 +179,23 @@ def _schedule(subject: Subject) -> Proofs:
     return _sample(subject, asked, done, unknown)
 
 
+def _listed(subject: Subject) -> list[Proof]:
+    """What is proven of the lists of tiles. That an op says too little of one pair is no fault."""
+    try:
+        domain, terms = domain_for(subject), Terms.of(subject.module)
+        goals = list(list_goals(subject, domain, fields_of(subject, terms, domain)))
+    except UNKNOWN as error:
+        return [Proof(LISTS, LISTS, Unknown(_first_line(error)))]
+    answers = [(goal, prove(goal)) for goal in goals]
+    unsaid = Unknown("what the ops say of one pair does not decide it")
+    return [Proof(LISTS, g.name, unsaid if isinstance(a, Witness) else a) for g, a in answers]
+
+
 def _open(done: Iterable[Proof]) -> str:
     """Which goals are not proven, and why; nothing where there is none."""
     left = {p.goal: p.answer.reason for p in done if isinstance(p.answer, Unknown)}
     return "; ".join(
-        w if goal in (SCHEDULE, ORDER) else f"{goal} ({w})" for goal, w in left.items()
+        w if goal in (SCHEDULE, ORDER, LISTS) else f"{goal} ({w})" for goal, w in left.items()
     )
 
 
@@ -221,7 +238,8 @@ def _sample(subject: Subject, asked: TileSchedule, done: list[Proof], why: str) 
 def _functions(subject: Subject, asked: TileSchedule) -> list[Any]:
     """The schedule's functions and those that they call."""
     device = subject.module.devices
-    names = [n for n in (asked.count, asked.index, asked.full, asked.lead) if n is not None]
+    schedule = (asked.count, asked.index, asked.full, *asked.passing)
+    names = [n for n in schedule if n is not None]
     for name in names:  # grows
         for _, stmt in walk_block(device[name].body, (name,)):
             nodes = (n for e in stmt_exprs(stmt) for n in walk_expr(e))

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from engine.cuir.scalar import truncating_div
 
-LENGTH = 131_072  # rows and keys, and every other size that is no number of heads
-HEADS = 4096  # and batches
-PAIRS = 65_536  # heads of all batches
 LOADED = 2**30  # the largest magnitude of a number that somebody else put into memory
 STEPS = 2**30  # more rounds than a block does
 GRID = (2**31 - 1, 65_535, 65_535)
 WIDTHS = {"bool": (0, 1), "i32": (-(2**31), 2**31 - 1), "i64": (-(2**63), 2**63 - 1)}
-OF_FIELD = {"B": HEADS, "Hq": HEADS, "Hkv": HEADS, "Nq": LENGTH, "Nk": LENGTH}
 
 Range = tuple[int, int]
 

@@ -27,17 +27,12 @@ from engine.cuir.nodes import (
 )
 from engine.cuir.printer import print_expr
 from engine.cuir.rewrite import map_blocks
-from engine.gates.widths.intervals import HEADS, LENGTH, LOADED, PAIRS, WIDTHS, Range
+from engine.cuir.static.legal_sizes import USUAL, LegalSizes
+from engine.gates.widths.intervals import LOADED, WIDTHS, Range
 from engine.gates.widths.value_ranges import At, Ranges, expressions
 from engine.gates.widths.width_proofs import proofs
 from engine.lower.spelling.legal import legal
 from engine.prove.solver import Proven, Witness
-
-ROWS = (0, 2 * LENGTH)  # what a row, a head or a number of tiles lies in
-COUNTED_WITH = (
-    f"counted with {LENGTH} rows and keys, {HEADS} heads and batches, {PAIRS} heads of all batches "
-    f"and loaded numbers up to {LOADED}"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +43,16 @@ class Overflow:
     message: str
 
 
-def overflow(module: Module, base: Module | None = None) -> Overflow | None:
+def overflow(
+    module: Module, base: Module | None = None, sizes: LegalSizes = USUAL
+) -> Overflow | None:
     """The first whole number of `module` that its type may not hold at a legal size.
 
     `base` is the module before an edit of a free hand: what the edit counts is not taken on trust,
     while the expert's counters of tiles are (a block goes fewer rounds than `STEPS`).
     """
     counting = None if base is None else _standing(base)
-    ranges = _narrowed(_spelled(legal(module)))
+    ranges = _narrowed(_spelled(legal(module)), sizes)
     wide: dict[tuple[str, Expr], tuple[Path, str]] = {}
     for path, expr, at in expressions(ranges):
         kind = at.kind(expr)
@@ -77,7 +74,8 @@ def overflow(module: Module, base: Module | None = None) -> Overflow | None:
             return Overflow(
                 path,
                 f"{print_expr(key[1])} may be more than {bits} bits hold{where}: make one operand "
-                f"i64(..), or the numbers smaller; {COUNTED_WITH}",
+                f"i64(..), or the numbers smaller; counted with {sizes}, and loaded numbers up to "
+                f"{LOADED}",
             )
     return None
 
@@ -99,10 +97,11 @@ def _spelled(module: Module) -> Module:
     return replace(module, functions=functions)
 
 
-def _narrowed(module: Module) -> Ranges:
+def _narrowed(module: Module, sizes: LegalSizes) -> Ranges:
     """The module's ranges, where intervals lose a device function's result with the solver's: the
     row and the head of a piece of work."""
-    ranges = Ranges(module)
+    ranges = Ranges(module, sizes)
+    rows = (0, 2 * sizes.length)  # what a row, a head or a number of tiles lies in
     lost = {
         function
         for function, values in ranges.returned.items()
@@ -110,7 +109,7 @@ def _narrowed(module: Module) -> Ranges:
         and any(not _held(e, ranges.at(function), "i32", ranges) for e in values)
     }
     asked: dict[tuple[str, Expr], Range] = {
-        (at.function, expr): ROWS
+        (at.function, expr): rows
         for _, expr, at in expressions(ranges)
         if isinstance(expr, Call) and expr.fn in lost
     }
@@ -120,7 +119,8 @@ def _narrowed(module: Module) -> Ranges:
         for (_, expr), answer in answers.items()
         if isinstance(expr, Call) and not isinstance(answer, Proven)
     }
-    return Ranges(module, dict.fromkeys(lost - wrong, ROWS)) if lost - wrong else ranges
+    known = dict.fromkeys(lost - wrong, rows)
+    return Ranges(module, sizes, known) if known else ranges
 
 
 @lru_cache(maxsize=8)

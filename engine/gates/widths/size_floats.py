@@ -84,7 +84,8 @@ def _asked(recipe: Recipe) -> frozenset[str]:
 
 
 def _values(recipe: Recipe) -> list[Expr]:
-    parts = (recipe.score, recipe.weight, recipe.sink, recipe.output)
+    other = None if recipe.other is None else recipe.other.value
+    parts = (recipe.score, recipe.weight, recipe.late, recipe.sink, other, recipe.output)
     return [e for e in parts if e is not None]
 
 

@@ -40,15 +40,13 @@ from engine.cuir.nodes import (
 from engine.cuir.ops import OPS
 from engine.cuir.ops.traits import FIELD_VIEWS
 from engine.cuir.scalar import CASTS
-from engine.cuir.static.calls import callee
+from engine.cuir.static.calls import callee, fields_of
+from engine.cuir.static.legal_sizes import STRIDES, LegalSizes
 from engine.gates.analysis.name_facts import constants_in
 from engine.gates.analysis.path_conditions import climbs
 from engine.gates.widths.intervals import (
     GRID,
-    LENGTH,
     LOADED,
-    OF_FIELD,
-    PAIRS,
     STEPS,
     WIDTHS,
     Range,
@@ -91,8 +89,10 @@ class Place:
 class Ranges:
     """The ranges of one module, conversions written out (`engine.lower.spelling.legal`)."""
 
-    def __init__(self, module: Module, results: Mapping[str, Range] | None = None) -> None:
-        self.module = module
+    def __init__(
+        self, module: Module, legal: LegalSizes, results: Mapping[str, Range] | None = None
+    ) -> None:
+        self.module, self.legal = module, legal
         self.results = results or {}  # what is known of device functions beforehand
         self.kinds = module_kinds(module, default_templates())
         self.written = frozenset(written_fields(module))
@@ -306,7 +306,7 @@ class Ranges:
                 return self.names.get((at.function, id))
             case Attr(_, name):
                 if at.kind(expr) == "i64":
-                    return -(2**62), 2**62
+                    return -self.legal.most[STRIDES], self.legal.most[STRIDES]
                 return self._field(name, at) if at.kind(expr) == "i32" else None
             case Compare() | Bool() | Unary("not", _):
                 return 0, 1
@@ -325,7 +325,7 @@ class Ranges:
                 low, high = inner
                 return (-high, -low) if op == "-" else (-high - 1, -low - 1)
             case Binary("*") if (heads := _heads_of_batches(expr)) is not None:
-                most = 0 if any(self.of(e, at) == (0, 0) for e in heads[0]) else PAIRS
+                most = 0 if any(self.of(e, at) == (0, 0) for e in heads[0]) else self.legal.pairs
                 least = int(all((self.of(e, at) or (0, 0))[0] for e in heads[0]))
                 parts = [self.of(e, at) for e in heads[1]]
                 total: Range | None = (least, most)
@@ -339,9 +339,9 @@ class Ranges:
 
     def _field(self, name: str, at: At) -> Range:
         """A kernel runs where there are rows, heads and batches; its launcher is asked without."""
-        most = OF_FIELD.get(name)
+        most = self.legal.most.get(name)
         if most is None:
-            return -LENGTH, LENGTH
+            return -self.legal.length, self.legal.length
         launched = self.functions[at.function].kind != "host" and name != "Nk"
         return int(launched), most
 
@@ -365,11 +365,12 @@ class Ranges:
             expr.base, Name
         ) else []  # fmt: skip
         own = any(
-            isinstance(v, Call) and v.fn in FIELD_VIEWS and isinstance(v.args[0], Attr)
-            and v.args[0].field in self.written
+            isinstance(v, Call) and v.fn in FIELD_VIEWS
+            and not self.written.isdisjoint(fields_of(v.args[0]))
             for _, v in views
         )  # fmt: skip
-        return (-LENGTH, LENGTH) if own else (-LOADED, LOADED)
+        most = self.legal.length if own else LOADED
+        return -most, most
 
     def _call(self, expr: Call, at: At) -> Range | None:
         if expr.fn in self.functions:
@@ -445,7 +446,7 @@ class Ranges:
         if call.fn != "compact":
             return 1024
         count = self.of(call.args[1], at)
-        return LENGTH if count is None else max(0, count[1])
+        return self.legal.length if count is None else max(0, count[1])
 
 
 def _heads_of_batches(expr: Expr) -> tuple[list[Expr], list[Expr]] | None:

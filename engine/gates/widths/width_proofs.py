@@ -9,7 +9,6 @@ number) is any number of its range.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 import z3
 
@@ -33,10 +32,10 @@ from engine.cuir.nodes import Path as StmtPath
 from engine.cuir.ops.traits import FIELD_VIEWS, STEADY
 from engine.cuir.static.host_constants import constants_of
 from engine.gates.analysis.path_conditions import Standing, climbs, standings
-from engine.gates.widths.intervals import HEADS, PAIRS, WIDTHS, Range
+from engine.gates.widths.intervals import WIDTHS, Range
 from engine.gates.widths.value_ranges import At, Ranges
 from engine.prove.solver import Answer, Condition, Goal, Proven, Unknown, prove
-from engine.prove.terms import Env, NotWhole, Path, Terms, Value
+from engine.prove.terms import Env, NotWhole, Path, Terms, Value, names_in
 
 ENOUGH = 2
 BUDGET = 400_000  # z3's steps for one question to one solver
@@ -103,8 +102,9 @@ class _Proofs:
             low, high = self.ranges.of(Attr(Name("args"), name), at) or WIDTHS["i32"]
             yield from (term >= low, term <= high)
         if {"B", "Hq", "Hkv"} <= self.fields.keys():
-            group = z3.Int("$group")
-            yield from (self.fields["B"] * self.fields["Hq"] <= PAIRS, group >= 1, group <= HEADS)
+            group, legal = z3.Int("$group"), self.ranges.legal
+            yield self.fields["B"] * self.fields["Hq"] <= legal.pairs
+            yield from (group >= 1, group <= legal.heads)
             yield self.fields["Hq"] == group * self.fields["Hkv"]
 
     def _statement(self, expr: Expr, at: Standing) -> None:
@@ -187,7 +187,7 @@ class _Proofs:
         key = (claim.get_id(), *(c.get_id() for c in held))
         if key not in self.proven:
             given = (*_about([claim, *held], self.bounds), *held)
-            named = _names(z3.And(claim, *given))
+            named = names_in(z3.And(claim, *given))
             shown = {name: term for name, term in self.fields.items() if name in named}
             sizes = [n for n in ("Nq", "Nk", "B", "Hq", "Hkv") if n in shown]
             smallest = tuple(shown[n] for n in sizes)
@@ -343,8 +343,8 @@ def _reached(module: Module) -> dict[str, frozenset[str]]:
 
 def _about(asked: Sequence[Condition], bounds: Sequence[Condition]) -> list[Condition]:
     """The bounds that say something, directly or not, of what is asked."""
-    of = [(bound, _names(bound)) for bound in bounds]
-    known = set[str]().union(*map(_names, asked))
+    of = [(bound, names_in(bound)) for bound in bounds]
+    known = set[str]().union(*map(names_in, asked))
     out: list[Condition] = []
     grown = True
     while grown:
@@ -354,17 +354,3 @@ def _about(asked: Sequence[Condition], bounds: Sequence[Condition]) -> list[Cond
         known |= set[str]().union(*(names for _, names in more))
         grown = bool(more)
     return out
-
-
-def _names(term: Any) -> set[str]:
-    found: set[str] = set()
-    pending, seen = [term], set[int]()
-    while pending:
-        node = pending.pop()
-        if node.get_id() in seen:
-            continue
-        seen.add(node.get_id())
-        if z3.is_const(node) and node.decl().kind() == z3.Z3_OP_UNINTERPRETED:
-            found.add(node.decl().name())
-        pending += node.children()
-    return found

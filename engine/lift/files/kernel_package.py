@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from engine.cuir.arch import archs as known_archs
+from engine.cuir.static.legal_sizes import KEYS, STRIDES, USUAL, LegalSizes
 from engine.cuir.types import DTYPES
 from engine.errors import InputError, Where
 from engine.files import SOURCE_LIMIT, read_file
@@ -26,7 +27,7 @@ from engine.resources import KERNEL_SOURCE, include_dir, kernel_dir
 
 MANIFEST = "kernel.toml"
 _REQUIRED = ("name", "title", "entry", "archs", "specialisations", "reference")
-_OPTIONAL = ("source", "refusals", "further")
+_OPTIONAL = ("source", "refusals", "further", "domain")
 
 Specialisation = Mapping[str, str]
 
@@ -38,8 +39,9 @@ class KernelPackage:
     `headers` are the project's own headers that the source includes, transitively, by the name in
     the include line, sorted. `specialisations` are all legal bindings of the launch template's
     parameters in declared order; empty for a bare file. `further` are numbers of a parameter that
-    are legal besides, where a session asks for one. `hashes` are SHA-256 in hex: `source`,
-    `headers` (all of them), `reference`, `manifest`, and `package` (all of these).
+    are legal besides, where a session asks for one. `sizes` are those that it is for. `hashes` are
+    SHA-256 in hex: `source`, `headers` (all of them), `reference`, `manifest`, and `package` (all
+    of these).
     """
 
     name: str
@@ -54,6 +56,7 @@ class KernelPackage:
     further: Mapping[str, range]
     reference: Path | None
     refusals: Mapping[str, str]
+    sizes: LegalSizes
     hashes: Mapping[str, str] = field(repr=False)
 
     @property
@@ -101,6 +104,14 @@ class KernelPackage:
         if not self.specialisations or binding in self.specialisations:
             return self
         return replace(self, specialisations=(*self.specialisations, binding))
+
+    def with_source(self, path: Path) -> KernelPackage:
+        """The package with the source at `path`, and the headers that it includes, for its own."""
+        source = read_file(path, "give the path of a .cu file", SOURCE_LIMIT)
+        headers = used_headers(source, str(path), include_dir(), path.parent)
+        kept = {part: self.hashes[part] for part in ("reference", "manifest")}
+        hashes = hashes_of({"source": source, "headers": _headers_digest(headers)}, kept)
+        return replace(self, file=str(path), source=source, headers=headers, hashes=hashes)
 
     def check_arch(self, arch: str) -> None:
         """Raises `InputError` when the kernel is not for `arch`, with the reason that the
@@ -152,16 +163,6 @@ def load_package(path: Path | str, include: Path | None = None) -> KernelPackage
     return _load_bare(where, include)
 
 
-def with_source(package: KernelPackage, path: Path) -> KernelPackage:
-    """The package with the source at `path`, and the headers that it includes, for its own."""
-    fix = "give the path of a .cu file"
-    source = read_file(path, fix, SOURCE_LIMIT)
-    headers = used_headers(source, str(path), include_dir(), path.parent)
-    kept = {part: package.hashes[part] for part in ("reference", "manifest")}
-    hashes = _hashes({"source": source, "headers": _headers_digest(headers)}, kept)
-    return replace(package, file=str(path), source=source, headers=headers, hashes=hashes)
-
-
 def _load_bare(path: Path, include: Path) -> KernelPackage:
     fix = "give the path of a .cu file or a bundled kernel's name"
     source = read_file(path, fix, SOURCE_LIMIT)
@@ -169,7 +170,7 @@ def _load_bare(path: Path, include: Path) -> KernelPackage:
     parts = {"source": source, "headers": _headers_digest(headers)}
     return KernelPackage(
         path.stem, path.name, path.parent, str(path), "launch", source, headers,
-        tuple(known_archs()), (), {}, None, {}, _hashes(parts),
+        tuple(known_archs()), (), {}, None, {}, USUAL, hashes_of(parts),
     )  # fmt: skip
 
 
@@ -191,7 +192,7 @@ def _load_folder(folder: Path, include: Path) -> KernelPackage:
     return KernelPackage(
         reader.text("name"), reader.text("title"), folder, str(source_path), reader.text("entry"),
         source, headers, reader.archs(), reader.specialisations(), reader.further(), reference,
-        reader.refusals(), _hashes(parts),
+        reader.refusals(), reader.sizes(), hashes_of(parts),
     )  # fmt: skip
 
 
@@ -298,6 +299,17 @@ class _Manifest:
             key, f"{value!r} is no value", f"write numbers, true, false or {', '.join(DTYPES)}"
         )
 
+    def sizes(self) -> LegalSizes:
+        """The sizes of which its proofs speak: the usual ones where it says none."""
+        table = self.table.get("domain", USUAL.most)
+        example = f"write `[domain]` with lines such as `Nk = 131072` for {', '.join(KEYS)}"
+        if not isinstance(table, dict) or table.keys() != set(KEYS):
+            self.fail("domain", "not the largest number of each size", example)
+        for name, most in table.items():
+            if type(most) is not int or not 0 < most <= USUAL.most[STRIDES]:
+                self.fail(f"domain.{name}", "not a whole number above 0", example)
+        return LegalSizes({name: table[name] for name in KEYS})
+
     def refusals(self) -> Mapping[str, str]:
         table = self.table.get("refusals", {})
         if not isinstance(table, dict):
@@ -377,7 +389,8 @@ def _headers_digest(headers: tuple[tuple[str, bytes], ...]) -> bytes:
     return b"".join(b"%d %d\n" % (len(n.encode()), len(d)) + n.encode() + d for n, d in headers)
 
 
-def _hashes(parts: Mapping[str, bytes], known: Mapping[str, str] = {}) -> Mapping[str, str]:
+def hashes_of(parts: Mapping[str, bytes], known: Mapping[str, str] = {}) -> Mapping[str, str]:
+    """The parts' hashes, with those that are known, and of all together."""
     hashes = {name: hashlib.sha256(data).hexdigest() for name, data in parts.items()} | {**known}
     whole = "\n".join(f"{name} {digest}" for name, digest in sorted(hashes.items()))
     return {**hashes, "package": hashlib.sha256(whole.encode()).hexdigest()}

@@ -333,7 +333,7 @@ class Translator:
         cond = self.condition(node.kids[0])
         then, other = self.translate(node.kids[1]), self.translate(node.kids[2])
         kind = then.kind if then.kind == other.kind else common([then.kind, other.kind])
-        if kind is None or kind not in (*NUMBERS, "shared", "region", "barrier"):
+        if kind is None or kind not in (*NUMBERS, "shared", "region", "barrier", "tensor"):
             raise Unknown("`?:` chooses between scalars")
         self.widened((then, other), kind)
         return Typed(Select(cond, then.expr, other.expr), kind)

@@ -49,10 +49,6 @@ class BlockLowerer:
         self.writer = Writer(emitter, forms, context.source.unit, self.block_text)
         self.expressions = ExpressionPatcher(context, emitter)
 
-    def part_text(self, path: Path, role: str) -> str:
-        place = self.context.parts.get((path, role))
-        return "" if place is None else self.context.text(place)
-
     def braces(self, path: Path, role: str) -> Range | None:
         """From after the opening brace to the closing one; None when there are no braces."""
         opening = self.context.parts.get((path, f"{role}.open"))
@@ -243,7 +239,7 @@ class BlockLowerer:
     def value_patches(self, old: Path, was: Assign, stmt: Assign, out: list[Patch]) -> bool:
         if was.value == stmt.value:
             return True
-        operator = self.part_text(old, "operator")
+        operator = self.context.part_text(old, "operator")
         if operator != "=":
             before, after = compound(was), compound(stmt)
             same = before is not None and after is not None and before[0] == after[0]
@@ -264,7 +260,7 @@ class BlockLowerer:
             out.append(self.patch(target, self.emitter.names.of(stmt.target)))
         if form.declares != (type_place is not None):
             if form.declares:
-                if self.part_text(old, "operator") != "=":
+                if self.context.part_text(old, "operator") != "=":
                     return None
                 text = f"{self.writer.type(stmt.target, form)} "
                 out.append(self.patch(Range(target.start, target.start), text))

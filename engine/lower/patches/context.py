@@ -57,6 +57,11 @@ class Context:
         """New text with the source's line endings."""
         return text.replace("\n", self.source.eol).encode("utf-8", "surrogateescape")
 
+    def part_text(self, path: Path, role: str) -> str:
+        """The source's text of a part of what stands at `path`; empty where it has none."""
+        place = self.parts.get((path, role))
+        return "" if place is None else self.text(place)
+
     def patch(self, place: Range, text: str) -> Patch:
         """`text` in place of the source there, with a space where words would run together:
         `return(n)` has none before what it returns."""

@@ -19,7 +19,7 @@ from engine.errors import LowerError
 from engine.lift.cpp.provenance import Range
 from engine.lower.patches.blocks import BlockLowerer
 from engine.lower.patches.context import Context
-from engine.lower.patches.source_patch import WIDTH, Patch
+from engine.lower.patches.source_patch import Patch
 from engine.lower.patches.statements import (
     bounds_text,
     const_text,
@@ -33,7 +33,6 @@ from engine.lower.spelling.forms import forms
 
 _STREAM = re.compile(r"cudaStream_t\s+(\w+)")
 _WORD = re.compile(r"[A-Za-z_]\w*")
-_IN_PLACE = WIDTH + 20  # columns that a patched line may have before it is written anew
 
 
 class FunctionLowerer:
@@ -74,14 +73,10 @@ class FunctionLowerer:
 
     def stream(self) -> str:
         if self.old is not None:
-            found = _STREAM.search(self.part_text((self.old.name,), "params"))
+            found = _STREAM.search(self.context.part_text((self.old.name,), "params"))
             if found:
                 return found.group(1)
         return "stream"
-
-    def part_text(self, path: Path, role: str) -> str:
-        place = self.context.parts.get((path, role))
-        return "" if place is None else self.context.text(place)
 
     def spellings(self) -> Names:
         """The source's names where it has them; chosen ones for what is new."""
@@ -93,7 +88,7 @@ class FunctionLowerer:
                 names.spelled[param.name] = name
             for path, stmt in self.old_stmts.items():
                 role = "target" if isinstance(stmt, Assign) else "var"
-                text = self.part_text(path, role)
+                text = self.context.part_text(path, role)
                 if text and isinstance(stmt, Assign | For):
                     names.spelled[stmt.target if isinstance(stmt, Assign) else stmt.var] = text
             taken |= set(names.spelled.values())
@@ -186,7 +181,8 @@ class FunctionLowerer:
 
     def const_patches(self, old: Function) -> list[Patch]:
         path: Path = (old.name,)
-        known = {name: self.part_text(path, f"const{i}") for i, name in enumerate(old.consts)}
+        text = self.context.part_text
+        known = {name: text(path, f"const{i}") for i, name in enumerate(old.consts)}
         items = [known.get(c) or const_text(c, self.kinds) for c in self.function.consts]
         template = self.context.parts.get((path, "template"))
         if template is None:

@@ -24,7 +24,7 @@ from engine.cuir.nodes import (
     Select,
     Str,
     Unary,
-    walk_expr,
+    names_in,
 )
 from engine.cuir.printer import print_expr
 from engine.errors import LowerError
@@ -248,7 +248,7 @@ class Emitter:
 
     def lambda_(self, fn: Lambda, kinds: list[str]) -> str:
         """`[&](float x, int i) { return e; }`."""
-        read = {n.id for n in walk_expr(fn.body) if isinstance(n, Name)} - set(fn.params)
+        read = names_in(fn.body) - set(fn.params)
         outside = frozenset(self.names.of(name) for name in read)
         spelled = dict(self.names.spelled)
         words = []

@@ -18,6 +18,7 @@ from engine.cuir.nodes import (
     Path,
     Stmt,
     blocks,
+    names_in,
     rebuild,
     stmt_exprs,
     walk_expr,
@@ -129,7 +130,7 @@ def template_names(function: Function, kinds: Kinds) -> set[str]:
     found: set[str] = set()
 
     def take(expr: Expr) -> None:
-        found.update(n.id for n in walk_expr(expr) if isinstance(n, Name))
+        found.update(names_in(expr))
 
     for stmt in _all(function.body):
         for expr in stmt_exprs(stmt):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from engine.ptx.barriers import MOST, Barriers
@@ -13,8 +11,6 @@ from engine.ptx.lanes import Lanes
 from engine.ptx.machine import Exit, Jump, Outcome, Run, Scatter
 from engine.ptx.ordering import THREADS
 from engine.ptx.syntax import Immediate, Symbol
-
-Array = np.ndarray[Any, Any]
 
 
 def _target(site: Site, name: str) -> int:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from engine.ptx.decode import Decoder, Site
@@ -13,8 +11,6 @@ from engine.ptx.machine import Run
 from engine.ptx.memory import LOCAL, PARAM, SHARED
 from engine.ptx.registers import dtype
 from engine.ptx.syntax import Address, Register, Symbol, Vector, width
-
-Array = np.ndarray[Any, Any]
 
 SPACES = ("global", "shared", "local", "param", "const", "shared::cta", "shared::cluster",
           "param::entry", "param::func")  # fmt: skip

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from engine.ptx.decode import Decoder, Site
@@ -12,8 +10,6 @@ from engine.ptx.lanes import Lanes
 from engine.ptx.machine import Outcome, Run
 from engine.ptx.mbarriers import MBarriers
 from engine.ptx.syntax import Sink
-
-Array = np.ndarray[Any, Any]
 
 
 def _mbarrier(site: Site) -> Run:

@@ -4,10 +4,11 @@ source where ours are lowered. The steps, events and verdicts are those of every
 from __future__ import annotations
 
 import json
+import shlex
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,18 +19,27 @@ from engine.cuir.nodes import Module
 from engine.errors import InputError, MissingTool, StoreError
 from engine.files import SOURCE_LIMIT, read_file, read_spec
 from engine.foreign.check import Asked
-from engine.foreign.launcher import Launcher, read_launcher
+from engine.foreign.launcher import Launcher, declaration, read_launcher
 from engine.foreign.overlay import below, overlaid
 from engine.foreign.package import MANIFEST, manifest_text
 from engine.foreign.probe.find import find
-from engine.foreign.probe.found import found_text
+from engine.foreign.probe.found import found_text, source_lines
 from engine.foreign.probe.places import Found as Places
 from engine.foreign.reference import Reference, read_reference
 from engine.gates.outcome import Found
 from engine.graft.cases import cases_for
 from engine.graft.compare import Patched as Again
 from engine.graft.compare import same_scores
-from engine.graft.edits import Edit, apply, changed_lines, edited, grouped, hunks_of, patch_text
+from engine.graft.edits import (
+    Edit,
+    Files,
+    apply,
+    changed_lines,
+    edited,
+    grouped,
+    hunks_of,
+    patch_text,
+)
 from engine.graft.element import same_effect
 from engine.graft.judge import Ran, judge_build, judge_bytes, judge_cases, judge_run
 from engine.graft.kept import found_json, read_found
@@ -38,6 +48,7 @@ from engine.graft.originals import originals_read
 from engine.graft.plan import MINUS, hook_of, plan
 from engine.lift.cpp.provenance import Lifted
 from engine.package.export import SCHEMA, with_verdicts
+from engine.package.texts import adapted_text
 from engine.service.session.adaptation import Adaptation, Proposed, pretty_json
 from engine.service.session.content import LOWERED, RECIPE
 from engine.service.session.disk_inputs import kernel_moved, spec_modules, spec_moved
@@ -51,6 +62,7 @@ from engine.types import (
     Decision,
     DecisionKind,
     Gate,
+    Hunk,
     Level,
     Origin,
     Proposal,
@@ -59,7 +71,10 @@ from engine.types import (
     sha256_of,
 )
 
+# What a meaning is called in a gutter of one column, where it is not its first letter.
+SIGNS = {"scaled S": "S", "mask": "k", "scale": "c"}
 FOUND, PLACES, PATCH = "found.txt", "found.json", "target.patch"
+FILES = "files.json"  # the texts that the places are in, for when they are others on the disk
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +139,13 @@ class ExecutedWork(Work):
         if PLACES not in self.state.stage(Stage.LIFTED).artifacts:
             return {}
         found, source = self.places, self.package.asked.source.resolve()
-        said = {m.line: m.what for m in found.meanings if m.file == source and len(m.what) < 3}
+        said = {m.line: SIGNS.get(m.what, m.what[:1]) for m in found.meanings if m.file == source}
         return said | {p.line: "S" for h in found.hooks[:1] for p in h.places if p.file == source}
+
+    def found_lines(self) -> dict[int, int]:
+        if PLACES not in self.state.stage(Stage.LIFTED).artifacts:
+            return {}
+        return source_lines(self.places, self.package.asked.source.resolve())
 
     def files(self) -> dict[Path, bytes]:
         """The source, and the headers that were observed."""
@@ -148,8 +168,12 @@ class ExecutedWork(Work):
 
     def lifted_artifacts(self) -> list[Artifact]:
         found = self._probed()
+        names = self.names()
+        files = [{"file": str(f), "name": names[f], "text": data.decode("utf-8", "surrogateescape")}
+                 for f, data in self.files().items()]  # fmt: skip
         return [Artifact.of(Stage.LIFTED, FOUND, found_text(found)),
-                Artifact.of(Stage.LIFTED, PLACES, found_json(found))]  # fmt: skip
+                Artifact.of(Stage.LIFTED, PLACES, found_json(found)),
+                Artifact.of(Stage.LIFTED, FILES, pretty_json(files))]  # fmt: skip
 
     def weigh_lifted(self, lifted: Lifted | None = None) -> Verdict:
         """G1: executed as PTX the source computes its reference, at the sizes that were run."""
@@ -217,7 +241,7 @@ class ExecutedWork(Work):
         raise StoreError(f"the edits of proposal {proposal.id} are not in the session")
 
     def edits_of(self, proposal: Proposal) -> list[Edit]:
-        return [Edit.from_json(e) for e in json.loads(self.proposed_text(proposal))]
+        return edits_in(self.proposed_text(proposal))
 
     def standing(self, *latest: Decision) -> list[Edit]:
         """The edits that all standing decisions accept, with `latest` on top of them."""
@@ -231,18 +255,16 @@ class ExecutedWork(Work):
                     if decision.target in (proposal.id, h.id, f"{proposal.id}/{h.id}")
                 }
             groups = grouped(self.edits_of(proposal), self.files())
-            for hunk, group in zip(proposal.hunks, groups, strict=True):
-                made = decisions.get(hunk.id)
-                if made is None or made.kind is DecisionKind.REJECTED:
-                    continue
-                if made.kind is DecisionKind.EDITED:
-                    group = edited(group, self.files(), made.replacement or "")
-                out += group
+            out += chosen(proposal.hunks, groups, decisions, self.files())
         return out
 
     def target_artifacts(self, *latest: Decision) -> list[Artifact]:
+        return self.target_of(self.standing(*latest))
+
+    def target_of(self, edits: Sequence[Edit]) -> list[Artifact]:
+        """The target that accepted edits are."""
         files = self.files()
-        text = patch_text(files, apply(files, self.standing(*latest)), self.names())
+        text = patch_text(files, apply(files, edits), self.names())
         return [Artifact.of(Stage.TARGET, PATCH, text)]
 
     @contextmanager
@@ -409,6 +431,16 @@ class ExecutedWork(Work):
         out |= spec_modules(self.spec)
         patch = patch_text(self.files(), changed, self.names())
         out[PATCH] = patch.encode("utf-8", "surrogateescape")
+        author = out[kept.source.name].decode("utf-8", "surrogateescape")
+        flags = kept.flags
+        given = [*(f"-I{i}" for i in flags.includes), *(f"-D{m}" for m in flags.macros)]
+        command = ["nvcc", f"-arch={flags.arch}", *given, *flags.more, "-c", kept.source.name]
+        readme = adapted_text(
+            self.package.name, kept.source.name, declaration(author, kept.launcher),
+            shlex.join(command), recipe, level, self.state.verdicts,
+            changed_lines(self.files(), changed),
+        )  # fmt: skip
+        out["README.md"] = readme.encode("utf-8", "surrogateescape")
         verdicts = {
             "schema": SCHEMA, "level": level.value, "kernel": self.package.name,
             "session": self.session.id, "verdicts": [v.to_json() for v in self.state.verdicts],
@@ -438,6 +470,28 @@ def _read(files: Sequence[Path]) -> dict[Path, bytes]:
 def edits_text(edits: Sequence[Edit]) -> str:
     """Edits as the session keeps them."""
     return pretty_json([e.to_json() for e in edits])
+
+
+def edits_in(text: str) -> list[Edit]:
+    """Edits that a session keeps."""
+    return [Edit.from_json(e) for e in json.loads(text)]
+
+
+def chosen(
+    hunks: Sequence[Hunk], groups: Sequence[Sequence[Edit]], decisions: Mapping[str, Decision],
+    files: Files,
+) -> list[Edit]:  # fmt: skip
+    """The edits of hunks that decisions (by hunk) accept, in each hunk's place what a person put
+    there."""
+    out: list[Edit] = []
+    for hunk, group in zip(hunks, groups, strict=True):
+        made = decisions.get(hunk.id)
+        if made is None or made.kind is DecisionKind.REJECTED:
+            continue
+        if made.kind is DecisionKind.EDITED:
+            group = edited(group, files, made.replacement or "")
+        out += group
+    return out
 
 
 def _below(folder: Path, prefix: str) -> dict[str, bytes]:

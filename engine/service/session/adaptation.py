@@ -15,7 +15,7 @@ from pathlib import Path
 from engine.cuir.changes.ids import assign
 from engine.cuir.printer import print_module
 from engine.cuir.static.host_constants import head_sizes
-from engine.errors import LowerError, StoreError
+from engine.errors import InputError, LowerError, StoreError
 from engine.files import read_spec
 from engine.gates.g3_source.lowering_check import Lowering
 from engine.lift.files.kernel_package import KernelPackage
@@ -222,7 +222,15 @@ class Adaptation(Work):
         return self.give(self.weigh_target())
 
     def lower(self) -> Lowering:
-        """Write the target back into the source; the lowered artifact is set."""
+        """Write the target back into the source; the lowered artifact is set.
+
+        Raises `InputError` where there is no target yet.
+        """
+        if not self.state.stage(Stage.TARGET).artifacts:
+            raise InputError(
+                f"{self.session.id} has no target yet: nothing was proposed",
+                fix=f"`cubridge --session {self.session.id}`: s goes on to the next gate",
+            )
         lowering = self.make_lowering()
         self._set(self.lowered_artifacts(lowering))
         return lowering
@@ -243,10 +251,9 @@ class Adaptation(Work):
     def judge_lowered(self, lowering: Lowering | None = None) -> Verdict:
         return self.give(self.weigh_lowered(lowering))
 
-    def skip_gpu(self, reason: str | None = None) -> Verdict:
+    def skip_gpu(self) -> Verdict:
         """Say that G4 was not run, and why."""
-        verdict = self.not_run(Gate.G4, time.monotonic(), reason or self.no_gpu)
-        return self.give(verdict)
+        return self.give(self.not_run(Gate.G4, time.monotonic(), self.no_gpu))
 
     def give(self, verdict: Verdict) -> Verdict:
         """Record a verdict, also one that was reached elsewhere (a GPU result, an override)."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from engine.closure import beside
 from engine.errors import CuBridgeError, InputError
 from engine.files import read_spec
-from engine.lift.files.kernel_package import KernelPackage, with_source
+from engine.lift.files.kernel_package import KernelPackage
 from engine.service.session.workbench import find_kernel
 from engine.types import sha256_of
 from sessions.events import Rebased
@@ -71,7 +71,7 @@ def kernel_at(place: Rebased) -> KernelPackage:
     Raises `InputError` where there is none any more.
     """
     package = find_kernel(place.kernel)
-    return with_source(package, Path(place.source)) if place.source else package
+    return package.with_source(Path(place.source)) if place.source else package
 
 
 def session_kernel(state: SessionState) -> KernelPackage:

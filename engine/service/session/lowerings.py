@@ -101,9 +101,8 @@ def subject_name(proposal: str) -> str:
 
 
 def lowering_proposal(
-    task: LowerTask, id: str, texts: dict[str, str], reason: str,
-    origin: Origin = Origin.MODEL, transcript: str | None = None,
-) -> Proposal:  # fmt: skip
+    task: LowerTask, id: str, texts: dict[str, str], reason: str, transcript: str | None = None
+) -> Proposal:
     """One hunk per changed region, before and after as C++."""
     source = task.lifted.source
     hunks = []
@@ -117,7 +116,7 @@ def lowering_proposal(
         hunks.append(
             Hunk(
                 region.name, f"{verb} {lines} of the source", reason, "lowering",
-                task.text(region), texts[region.name], (), origin,
+                task.text(region), texts[region.name], (), Origin.MODEL,
             )
         )  # fmt: skip
-    return Proposal(id, origin, reason, tuple(hunks), transcript)
+    return Proposal(id, Origin.MODEL, reason, tuple(hunks), transcript)

@@ -135,6 +135,7 @@ def content_of(work: Work, level: Level) -> Content:
         value_columns=_value_columns(source, package.entry, package.specialisations, arch),
         constants=constants_by_arch(source, package, work.binding),
         parameters=_parameters(work),
+        judged=specialisation_key(work.options.specialisation),
     )
 
 

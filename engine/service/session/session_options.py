@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import InputError, SpecError
-from engine.lift.files.kernel_package import KernelPackage
+from engine.lift.files.kernel_package import KernelPackage, load_package
+from engine.resources import kernel_path, list_kernels
 from engine.spec.python.spec_file import TensorParameter, read_source
 
 
@@ -95,9 +96,23 @@ def choose_options(
     except InputError as error:
         raise InputError(
             f"the spec's annotations fix {size} columns of queries, and {error.message}",
-            where=error.where, fix=f"take another kernel, or {error.fix}",
+            where=error.where, fix=_kernels_of(usual | named | {"D": size}),
         ) from None  # fmt: skip
     return Options(chosen, dict(wanted), spec or {}, only, fixed=True)
+
+
+def _kernels_of(wanted: Mapping[str, str]) -> str:
+    """What to do where a kernel is not built for the columns that a spec's numbers fix."""
+    others = []
+    for name in list_kernels():
+        package = load_package(kernel_path(name))
+        try:
+            package.specialisation(wanted)
+        except InputError:
+            continue
+        others.append(f"{name} for {' or '.join(package.archs)}")
+    found = " or ".join(others)
+    return f"take {found}, which has them" if found else "take a kernel that is built for them"
 
 
 def fixed_head_size(spec: Path) -> str | None:

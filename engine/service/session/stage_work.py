@@ -76,7 +76,11 @@ class Work(Content):
         return recipe_from_json(answer["recipe"])
 
     def gutter(self) -> Mapping[int, str]:
-        """What stands at lines of the source, in a letter or two, where probing found it."""
+        """What stands at lines of the source, as a letter, where probing found it."""
+        return {}
+
+    def found_lines(self) -> Mapping[int, int]:
+        """Which line of the source each line of the lifted text tells of, where that is no CuIR."""
         return {}
 
     def lifted_artifacts(self) -> list[Artifact]:
@@ -340,6 +344,7 @@ class Work(Content):
             "options": dict(options),
             "base": None if base is None else print_module(base),
             "archs": list(self.package.archs),
+            "sizes": dict(self.package.sizes.most),
         }
         answer = self.bench.child.call(
             "judge",

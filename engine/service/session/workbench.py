@@ -12,7 +12,7 @@ from engine.child.client import Child
 from engine.errors import InputError, Where, nearest
 from engine.lift import KernelPackage, Lifted, lift, load_package
 from engine.lift.files.kernel_package import MANIFEST, is_imported
-from engine.resources import KERNEL_SOURCE, kernel_dir, spec_path
+from engine.resources import KERNEL_SOURCE, kernel_dir, list_kernels, spec_path
 from engine.service.session.session_options import usual_specialisation
 from sessions.store import Store
 
@@ -74,6 +74,11 @@ def find_kernel(name_or_path: str) -> KernelPackage:
 
             return load_executed(folder)
         return load_package(path)
+    if name_or_path not in list_kernels() and Path(name_or_path, MANIFEST).is_file():
+        raise InputError(
+            f"there is no bundled kernel {name_or_path!r}",
+            fix=f"give ./{name_or_path} for the folder here",
+        )
     return load_package(kernel_dir(name_or_path))
 
 

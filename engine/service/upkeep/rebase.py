@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from pathlib import Path as FilePath
+from dataclasses import replace
 
 from engine.cuir.canonical import without_lambda_names
 from engine.cuir.changes.diff import diff
@@ -25,7 +24,6 @@ from engine.cuir.printer import print_expr, print_module
 from engine.cuir.rewrite import substitute
 from engine.errors import InputError
 from engine.lift import Lifted, lift
-from engine.lift.files.kernel_package import KernelPackage
 from engine.lift.files.meanings import (
     Meaning,
     meanings_json,
@@ -35,11 +33,11 @@ from engine.lift.files.meanings import (
 )
 from engine.lower.spelling.legal import legal
 from engine.service.executed.opened import adaptation_of
-from engine.service.session.adaptation import RULES, Adaptation, pretty_json
+from engine.service.session.adaptation import RULES, Adaptation, Proposed, pretty_json
 from engine.service.session.content import BINDING, LIFTED, MEANINGS, RECIPE, SOURCE, TARGET
-from engine.service.session.disk_inputs import check_spec, inputs_of, kernel_at, kernel_place
+from engine.service.session.disk_inputs import check_spec, inputs_of
 from engine.service.session.stage_work import Steps, applied_rules
-from engine.service.session.workbench import find_kernel
+from engine.service.upkeep.newer import DIFFERS, Newer, Rebase
 from engine.spec.recipes.recipe_json import recipe_to_json
 from engine.transfer.binding import Binding
 from engine.transfer.proposals.carry import carried, known_edits
@@ -48,7 +46,6 @@ from engine.types import (
     Artifact,
     Decision,
     DecisionKind,
-    Hunk,
     Origin,
     Proposal,
     Stage,
@@ -60,76 +57,10 @@ from sessions.events import (
     HunkDecided,
     InputsSet,
     ProposalMade,
-    Rebased,
     TranscriptAdded,
 )
-from sessions.state import SessionState
 
 REBASE = "rebase"  # the proposal of a merged target
-DIFFERS = "asked, since the new kernel differs here; "
-
-
-@dataclass(frozen=True, slots=True)
-class Newer:
-    """Another version of a session's kernel, and the event that says where it is."""
-
-    package: KernelPackage
-    event: Rebased
-
-
-@dataclass(frozen=True, slots=True)
-class Rebase:
-    """What a rebase gives; nothing is recorded yet. `changes` counts the kernel's changes by kind,
-    `renamed` the names that it gave to what has others in the old one."""
-
-    newer: Newer
-    lifted: Lifted
-    changes: Mapping[str, int]
-    renamed: int
-    proposal: Proposal | None = None
-    proposed: Module | None = None
-    decided: Mapping[str, DecisionKind] | None = None
-    binding: Binding | None = None
-    meanings: tuple[Meaning, ...] = ()
-
-    def lines(self) -> list[str]:
-        """What changed and what becomes of the hunks, in words; each asked hunk has a line."""
-        changes = [f"{n} {kind}{'s' * (n != 1)}" for kind, n in self.changes.items()]
-        names = [f"{self.renamed} names renamed"] if self.renamed else []
-        out = [f"kernel    {', '.join([*changes, *names]) or 'the same ops'}"]
-        if self.proposal is not None:
-            hunks, asked = len(self.proposal.hunks), self.asked
-            out += [f"asked     {self.proposal.id}/{h.id}  {h.title}" for h in asked]
-            out.append(f"carried   {hunks - len(asked)} of {hunks} hunks; {len(asked)} asked")
-        return out
-
-    @property
-    def asked(self) -> tuple[Hunk, ...]:
-        """The hunks to decide on."""
-        if self.proposal is None or self.decided is None:
-            return ()
-        return tuple(h for h in self.proposal.hunks if h.id not in self.decided)
-
-
-def newer_kernel(state: SessionState, path: str | None) -> Newer:
-    """The kernel at `path`: a package, or a source that takes the place of the session's own.
-
-    Without a path, the session's kernel as it is on the disk now. Raises `InputError` where it is
-    not there or not whole.
-    """
-    home = kernel_place(state)
-    if path is not None:
-        package = find_kernel(path)
-        if package.specialisations:
-            return Newer(package, Rebased(str(package.folder.absolute())))
-        home = Rebased(home.kernel, str(FilePath(path).expanduser().absolute()))
-    return Newer(kernel_at(home), home)
-
-
-def is_same(state: SessionState, newer: Newer) -> bool:
-    """Whether the session has exactly this kernel, from this place."""
-    same = newer.package.hashes["package"] == state.hashes["kernel"]
-    return same and newer.event == kernel_place(state)
 
 
 def plan_rebase(work: Adaptation, newer: Newer) -> Rebase:
@@ -141,10 +72,19 @@ def plan_rebase(work: Adaptation, newer: Newer) -> Rebase:
         TransferError: no rule carries the spec to the new kernel.
     """
     options, proposals = work.options, work.edits
+    if newer.package.executed != work.package.executed:
+        raise InputError(
+            "one of the two kernels is lifted and the other one executed as PTX",
+            fix="start a new session on the new one",
+        )
     newer.package.check_arch(options.arch)
     newer.package.specialisation(options.specialisation)
     check_spec(work)
     _check_decided(work)
+    if newer.package.executed:
+        from engine.service.upkeep.executed_rebase import plan_executed  # the PTX machine, 0.2 s
+
+        return plan_executed(work, newer)
     package = options.building(newer.package)
     bare = lift(package, options.specialisation, options.arch)
     meanings = _kept_meanings(work, bare)
@@ -160,7 +100,13 @@ def plan_rebase(work: Adaptation, newer: Newer) -> Rebase:
     old, began, target = names(old), names(began), names(target)
     changes = diff(without_lambda_names(old), without_lambda_names(new)).edits
     kinds = Counter(edit.kind.value for edit in changes)
-    made = Rebase(newer, lifted, dict(sorted(kinds.items())), len(names), meanings=meanings)
+    artifacts = [
+        Artifact.of(Stage.SOURCE, SOURCE, package.source),
+        Artifact.of(Stage.LIFTED, LIFTED, print_module(new)),
+    ]
+    if meanings or MEANINGS in work.state.stage(Stage.LIFTED).artifacts:
+        artifacts.append(Artifact.of(Stage.LIFTED, MEANINGS, meanings_json(meanings)))
+    made = Rebase(newer, tuple(artifacts), dict(sorted(kinds.items())), len(names))
     if not proposals:
         return made
     begins, binding = new, _with_names(work.binding, called)
@@ -196,7 +142,18 @@ def plan_rebase(work: Adaptation, newer: Newer) -> Rebase:
         told = (h if h.id in decided else replace(h, reason=DIFFERS + h.reason)
                 for h in proposal.hunks)  # fmt: skip
         proposal = replace(proposal, hunks=tuple(told))
-    return replace(made, proposal=proposal, proposed=proposed, decided=decided, binding=binding)
+    begin = [Artifact.of(Stage.TARGET, BINDING, pretty_json(binding.to_json())),
+             Artifact.of(Stage.TARGET, TARGET, print_module(new))]  # fmt: skip
+    if work.recipe is not None:
+        recipe_text = pretty_json(recipe_to_json(work.recipe))
+        begin.insert(0, Artifact.of(Stage.TARGET, RECIPE, recipe_text))
+    told_as = Proposed(proposal, f"{proposal.id}.proposed.cuir", print_module(proposed), begin)
+    found = {h: Decision(f"{proposal.id}/{h}", kind, work.actor) for h, kind in decided.items()}
+    last: tuple[Artifact, ...] = ()
+    if found:
+        composed = legal(compose(new, proposed, proposal, found))
+        last = (Artifact.of(Stage.TARGET, TARGET, print_module(composed)),)
+    return replace(made, proposed=told_as, decided=found, target=last)
 
 
 def record_rebase(work: Adaptation, made: Rebase) -> Adaptation:
@@ -204,50 +161,25 @@ def record_rebase(work: Adaptation, made: Rebase) -> Adaptation:
 
     What was judged of the old kernel is stale by its hashes; the target holds what is decided.
     """
-    package, module = made.newer.package, made.lifted.module
-    artifacts = [
-        Artifact.of(Stage.SOURCE, SOURCE, package.source),
-        Artifact.of(Stage.LIFTED, LIFTED, print_module(module)),
-    ]
-    if made.meanings or MEANINGS in work.state.stage(Stage.LIFTED).artifacts:
-        artifacts.append(Artifact.of(Stage.LIFTED, MEANINGS, meanings_json(made.meanings)))
+    package, artifacts = made.newer.package, list(made.expert)
     inputs = inputs_of(package, work.spec) | {"kernel": package.hashes["package"]}
     bodies: list[Body] = [made.newer.event, InputsSet(inputs)]
-    last: list[Artifact] = []
     told: list[Decision] = []
     blobs: list[bytes] = []
-    if made.proposal is not None:
-        assert made.proposed is not None and made.decided is not None and made.binding is not None
-        name, text = made.proposal.id, print_module(made.proposed)
-        blobs.append(text.encode())
-        bodies += [
-            TranscriptAdded(f"{name}.proposed.cuir", sha256_of(text), name),
-            ProposalMade(made.proposal),
-        ]
-        recipe = work.recipe
-        if recipe is not None:
-            content = pretty_json(recipe_to_json(recipe))
-            artifacts.append(Artifact.of(Stage.TARGET, RECIPE, content))
-        binding = pretty_json(made.binding.to_json())
-        artifacts += [
-            Artifact.of(Stage.TARGET, BINDING, binding),
-            Artifact.of(Stage.TARGET, TARGET, print_module(module)),
-        ]
-        decisions = {
-            hunk: Decision(f"{name}/{hunk}", kind, work.actor)
-            for hunk, kind in made.decided.items()
-        }
-        if decisions:
-            whole = Decision(name, DecisionKind.ACCEPTED, work.actor)
-            one_kind = set(made.decided.values()) == {DecisionKind.ACCEPTED} and not made.asked
-            told = [whole] if one_kind else list(decisions.values())
-            target = legal(compose(module, made.proposed, made.proposal, decisions))
-            last.append(Artifact.of(Stage.TARGET, TARGET, print_module(target)))
+    if made.proposed is not None:
+        proposal, text = made.proposed.proposal, made.proposed.text
+        blobs.append(text.encode("utf-8", "surrogateescape"))
+        kept = TranscriptAdded(made.proposed.name, sha256_of(text), proposal.id)
+        bodies += [kept, ProposalMade(proposal)]
+        artifacts += made.proposed.artifacts
+        told = list(made.decided.values())
+        if told and {d.kind for d in told} == {DecisionKind.ACCEPTED} and not made.asked:
+            told = [Decision(proposal.id, DecisionKind.ACCEPTED, work.actor)]
     bodies += [ArtifactSet(a.stage, a.name, a.sha256) for a in artifacts]
-    if last:
-        bodies += [HunkDecided(decision) for decision in told]
-        bodies += [ArtifactSet(a.stage, a.name, a.sha256) for a in last]
-    work.writer.append(bodies, [*blobs, *(a.data for a in (*artifacts, *last))], actor=work.actor)
+    bodies += [HunkDecided(decision) for decision in told]
+    bodies += [ArtifactSet(a.stage, a.name, a.sha256) for a in made.target]
+    blobs += [a.data for a in (*artifacts, *made.target)]
+    work.writer.append(bodies, blobs, actor=work.actor)
     return adaptation_of(work.bench, work.writer, work.actor)
 
 

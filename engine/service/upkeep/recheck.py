@@ -23,7 +23,7 @@ from engine.service.session.disk_inputs import MODULES, modules_hash
 from engine.service.session.stage_work import Work
 from engine.service.session.workbench import Bench
 from engine.spec.recipes.recipe_json import recipe_from_json
-from engine.types import Artifact, Gate, Origin, Stage, VerdictKind, sha256_of
+from engine.types import Artifact, Gate, Origin, Stage, Verdict, VerdictKind, sha256_of
 from engine.types.trust import taken_on_trust
 from sessions.session import Session
 from sessions.store import Store
@@ -31,7 +31,8 @@ from sessions.store import Store
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing made again: its hash (or verdict) then and now; `untold` is what of it was not."""
+    """One thing made again: its hash (or verdict) then and now; `untold` is what of it was not. A
+    verdict that is stale stays so."""
 
     name: str
     was: str
@@ -41,6 +42,13 @@ class Check:
     @property
     def same(self) -> bool:
         return self.was == self.now
+
+    @property
+    def word(self) -> str:
+        """How it compares, in one word."""
+        if not self.same:
+            return "DIFFERS"
+        return "stale" if self.was == VerdictKind.STALE else "same"
 
 
 def recheck(session: Session, progress: Callable[[str], None]) -> list[Check]:
@@ -77,9 +85,7 @@ def _checks(session: Session, progress: Callable[[str], None]) -> Iterator[Check
             return
         for made in work.lifted_artifacts():
             yield _artifact(session, made)
-        if (given := state.verdict(Gate.G1)) is not None and given.kind is not VerdictKind.NOT_RUN:
-            progress("G1 again")
-            yield Check("G1", given.kind.value, work.weigh_lifted().kind.value)
+        yield from gate_again(work, Gate.G1, work.weigh_lifted, progress)
         if not state.stage(Stage.TARGET).artifacts:
             return
         recipe = None
@@ -96,9 +102,7 @@ def _checks(session: Session, progress: Callable[[str], None]) -> Iterator[Check
                 yield Check(f"proposal {proposal.id}", sha256_of(was), sha256_of(now))
         for made in work.target_artifacts():
             yield _artifact(session, made)
-        if (given := state.verdict(Gate.G2)) is not None and given.kind is not VerdictKind.NOT_RUN:
-            progress("G2 again")
-            yield Check("G2", given.kind.value, work.weigh_target().kind.value)
+        yield from gate_again(work, Gate.G2, work.weigh_target, progress)
         if not state.stage(Stage.LOWERED).artifacts:
             return
         progress("lowering again")
@@ -112,16 +116,29 @@ def _checks(session: Session, progress: Callable[[str], None]) -> Iterator[Check
         yield from _lowered_gates(work, progress)
 
 
+def gate_again(
+    work: Work, gate: Gate, weigh: Callable[[], Verdict], progress: Callable[[str], None]
+) -> Iterator[Check]:
+    """A gate's verdict again. A stale one is about other content than the session's: it says
+    nothing that could be said again."""
+    given = work.state.verdict(gate)
+    if given is None or given.kind not in (*JUDGED, VerdictKind.STALE):
+        return
+    was = given.kind.value
+    if given.kind is VerdictKind.STALE:
+        yield Check(gate.value, was, was, given.reason)
+        return
+    progress(f"{gate} again")
+    now = weigh()
+    if gate is Gate.G3 and now.kind is VerdictKind.NOT_RUN:
+        yield Check(gate.value, was, was, f"not checked: {now.reason}")
+    else:
+        yield Check(gate.value, was, now.kind.value)
+
+
 def _lowered_gates(work: Work, progress: Callable[[str], None]) -> Iterator[Check]:
     """G3 where nvcc is; of G4 what can be told without a GPU."""
-    given = work.state.verdict(Gate.G3)
-    if given is not None and given.kind in JUDGED:
-        progress("G3 again")
-        now = work.weigh_lowered()
-        if now.kind is VerdictKind.NOT_RUN:
-            yield Check("G3", given.kind.value, given.kind.value, f"not checked: {now.reason}")
-        else:
-            yield Check("G3", given.kind.value, now.kind.value)
+    yield from gate_again(work, Gate.G3, work.weigh_lowered, progress)
     given = work.state.verdict(Gate.G4)
     if given is not None and given.kind in JUDGED:
         from engine.service.session.gpu_verdict import said_again

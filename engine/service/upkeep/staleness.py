@@ -1,9 +1,11 @@
-"""Which accepted kernels in a folder are stale: their source, spec or compiler moved on.
+"""Which accepted kernels in a folder are stale: they were edited, or their source, spec or compiler
+moved on.
 
 A kernel is a folder with `verdicts.json`, as an export writes it. Of that file only `level`,
-`kernel` (the expert kernel's name) and the hashes that each verdict is about are read; they are
-compared with what the session that judged exactly these bytes names, where the store has it, and
-else with the bundled kernel of that name and the spec beside the file.
+`kernel` (the expert kernel's name), the hashes of the files beside it and those that each verdict
+is about are read; the latter are compared with what the session that judged exactly these bytes
+names, where the store has it, and else with the bundled kernel of that name and the spec beside
+the file.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from sessions.state import SessionState
 from sessions.store import Store
 
 VERDICTS = "verdicts.json"
-SOURCE, SPEC, COMPILER = "source", "spec", "compiler"
+FILES, SOURCE, SPEC, COMPILER = "files", "source", "spec", "compiler"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,7 @@ def status_of(folder: Path, judges: Judges) -> Held:
     stale: dict[str, str] = {}
     unknown: dict[str, str] = {}
     level = str(data.get("level", ""))
+    _compare_files(folder, data.get("files"), stale, unknown)
     if session is None:
         named = str(data.get("kernel", ""))
         _compare_source_by_name(named, judged, stale, unknown)
@@ -136,6 +139,25 @@ def _judged(session: Session, judged: Mapping[str, str]) -> bool:
     subjects = (dict(g.verdict.subject) for g in session.state.given if g.verdict.gate is Gate.G3)
     names = ("artifact", "kernel", "spec")
     return any(all(s.get(n) == judged.get(n) for n in names) for s in subjects)
+
+
+def _compare_files(
+    folder: Path, files: object, stale: dict[str, str], unknown: dict[str, str]
+) -> None:
+    """What was exported is still what is there: nobody judged an edit."""
+    if not isinstance(files, Mapping):
+        unknown[FILES] = f"{VERDICTS} has no hashes of them: it was exported before it had any"
+        return
+    others = []
+    for name, known in files.items():
+        try:
+            if known and sha256_of(read_file(folder / name, "restore it")) != known:
+                others.append(f"{name} is not what was accepted")
+        except InputError as error:
+            others.append(f"{name} {error.message}")
+    if others:
+        more = f", and {len(others) - 1} files more" if len(others) > 1 else ""
+        stale[FILES] = f"{others[0]}{more}"
 
 
 def _compare_source(
@@ -218,6 +240,8 @@ def _steps(
         newer = state.hashes.get("kernel") != judged.get("kernel")
         rebase = f"cubridge rebase {session.id} --accept"
         return (export,) if newer and state.acceptance_is_current else (rebase, export)
+    if COMPILER not in stale:  # edited files: exporting writes them as they were accepted
+        return (export,)
     return (f"cubridge lower {session.id} --out /dev/null", export)
 
 

@@ -1,5 +1,5 @@
-"""What a hunk is beside its title, for who decides on it: the clauses that it serves in words, its
-numbers by name, the names that it needs of other hunks and those that others use of it."""
+"""What a hunk is beside its title, for who decides on it: what it does, the clauses that it serves
+in words, its numbers by name, the names that it needs of other hunks and those that others use."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from engine.cuir.nodes import (
     walk_block,
     walk_expr,
 )
+from engine.service.views.hunk_doings import Doings
 from engine.spec.recipes.recipe import Recipe
 from engine.types import Hunk, Origin, Proposal
 
@@ -37,13 +38,14 @@ _CONSTANTS = (("", 1.0), ("log2(e)", math.log2(math.e)), ("ln(2)", math.log(2)))
 class Explained:
     """`needs` and `users` are pairs of another hunk of the proposal and a name: one that it gives
     and this hunk reads, one that this hunk gives and it reads. `parts` are the other hunks that the
-    same rule wrote."""
+    same rule wrote; `does` says what its edits do, then what each op is that the base has not."""
 
     clauses: tuple[str, ...] = ()
     numbers: tuple[str, ...] = ()
     needs: tuple[tuple[str, str], ...] = ()
     users: tuple[tuple[str, str], ...] = ()
     parts: tuple[str, ...] = ()
+    does: tuple[str, ...] = ()
 
 
 def explain(
@@ -63,6 +65,7 @@ def explain(
     ]
     ids = [h.id for h in proposal.hunks]
     constants = _constants(recipe)
+    doings = Doings(base, proposed)
     out = {}
     for n, (hunk, shown) in enumerate(zip(found, proposal.hunks, strict=True)):
         out[shown.id] = Explained(
@@ -71,6 +74,7 @@ def explain(
             tuple(dict.fromkeys((ids[g], name) for u, g, name in links if u == n)),
             tuple(dict.fromkeys((ids[u], name) for u, g, name in links if g == n)),
             _parts(proposal, shown),
+            doings.of(hunk),
         )
     return out
 

@@ -74,11 +74,11 @@ class TargetMask:
         self.count = self._schedule(schedule.count, ("args", "b", "h", "q0"))
         self.index = self._schedule(schedule.index, ("args", "b", "h", "q0", "step"))
         self.full = self._schedule(schedule.full, ("args", "b", "h", "q0", "n"))
-        lead = schedule.lead
-        self._lead = (
-            self._schedule(lead, ("args", "b", "h", "q0", "row0"))
-            if lead is not None and self._calls_of(lead)
-            else None
+        self._lead, self._tail = (
+            self._schedule(name, ("args", "b", "h", "q0", "row0"))
+            if name is not None and self._calls_of(name)
+            else _none
+            for name in (schedule.lead, schedule.tail)
         )
         self.rows, self.keys = self._tile()
         self.part_rows = self._rows_asked(schedule.full)
@@ -97,9 +97,9 @@ class TargetMask:
             row0 = part * self.part_rows
             q0 = row0 // self.rows * self.rows
             asked = q0 if self._asks_by_block else row0
-            first = int(self._lead(q0, row0)) if self._lead is not None else 0
+            first, end = int(self._lead(q0, row0)), int(self.count(q0) - self._tail(q0, row0))
             known = {}
-            for step in range(first, min(int(self.count(q0)), MAX_STEPS)):
+            for step in range(first, min(end, MAX_STEPS)):
                 n = int(self.index(q0, step))
                 known[n] = TileClass.FULL if self.full(asked, n) else TileClass.PARTIAL
             self._parts[part] = known
@@ -225,6 +225,10 @@ class TargetMask:
             return None
 
         return map_expr(expr, change)
+
+
+def _none(q0: int, row0: int) -> int:
+    return 0
 
 
 def _keep_call(stmt: Stmt) -> Call | None:

@@ -18,6 +18,7 @@ from engine.cuir.nodes import (
     Select,
     Unary,
     children,
+    names_in,
     walk_expr,
 )  # fmt: skip
 from engine.cuir.printer import print_expr
@@ -28,7 +29,7 @@ from engine.scalar_algebra.rewrite import TRUE, contains, disjuncts, load_names,
 from engine.spec.attention.parts import parts_of
 from engine.spec.expressions.build import is_reduction, value_of
 from engine.spec.expressions.factors import factors, is_row_sum, mentions, product
-from engine.spec.recipes.recipe import OUTPUT, Clause, Recipe
+from engine.spec.recipes.recipe import OUTPUT, Clause, Other, Recipe
 
 Noted = Mapping[Expr, set[int]]
 Lines = Mapping[str, tuple[int, ...]]
@@ -172,9 +173,17 @@ def clauses_of(
         _layout(recipe), *_heads(recipe), *_before(recipe, lines), *_score(recipe, lines, kinds),
         *_extras(recipe), _mask(recipe, lines), _normaliser(recipe, lines),
     ]  # fmt: skip
+    if recipe.late is not None:
+        words = (
+            f"weights are multiplied by {print_expr(recipe.late)} after their row is normalised: "
+            "what that drops is in the sum all the same"
+        )
+        found.append(Clause("late", words, lines.get("normaliser", ())))
     if recipe.sink is not None:
         found.append(_sink(recipe.sink, lines.get("sink", lines.get("normaliser", ()))))
-    if recipe.changes_output:
+    if recipe.other is not None:
+        found.append(_other(recipe.other, lines.get("output", ())))
+    if recipe.output != OUTPUT:
         found.append(_output(recipe.output, lines.get("output", ())))
     for constraint in recipe.constraints:
         words = f"the spec is defined for {print_expr(constraint)} only"
@@ -319,13 +328,13 @@ def alignment(keep: Expr) -> str:
     """How a mask over i and j is aligned when Nq and Nk differ."""
     if not any(_positions(e) for e in walk_expr(keep) if isinstance(e, Compare)):
         return ""
-    if {"Nq", "Nk"} <= {e.id for e in walk_expr(keep) if isinstance(e, Name)}:
+    if {"Nq", "Nk"} <= names_in(keep):
         return "aligned bottom-right: the last query stands at the last key"
     return "aligned top-left: query 0 stands at key 0"
 
 
 def _positions(compare: Compare) -> bool:
-    names = {e.id for e in walk_expr(compare) if isinstance(e, Name)}
+    names = names_in(compare)
     return {"i", "j"} <= names and not _holds_load(compare)
 
 
@@ -334,6 +343,15 @@ def _sink(sink: Expr, lines: tuple[int, ...]) -> Clause:
     what = "1 is added" if one else f"exp({print_expr(sink)}) is added"
     words = f"{what} to the softmax's sum, for no key (a sink); LSE is the logarithm with it"
     return Clause("sink", words, lines)
+
+
+def _other(other: Other, lines: tuple[int, ...]) -> Clause:
+    words = (
+        f"another attention is combined with it: of {other.q} and {other.k}, with the same score, "
+        f"mask and values; with its output as o2, an element of the output becomes "
+        f"{print_expr(other.value)}"
+    )
+    return Clause("other", words, lines)
 
 
 def _output(output: Expr, lines: tuple[int, ...]) -> Clause:

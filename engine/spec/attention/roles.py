@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from engine.cuir.nodes import (
     Call,
@@ -24,10 +24,12 @@ from engine.scalar_algebra.rewrite import (
     substitute,
 )
 from engine.spec.attention.columns import without_columns
+from engine.spec.attention.combined import Combined, combined
 from engine.spec.attention.parts import joined
 from engine.spec.attention.prologue import (
     Product,
     Side,
+    Unprepared,
     by_key_head,
     product_of,
     products,
@@ -64,7 +66,8 @@ class Reading:
     v: Index
     score: Expr
     keep: Expr
-    late_masks: tuple[Expr, ...]  # zeroed after normalising; must follow from keep
+    late_masks: tuple[Expr, ...]  # of weights that are zeroed after they are normalised
+    late: Expr | None  # what else a weight is multiplied by then
     weight: Expr | None
     sink: Expr | None
     after: Expr  # the output over o: b, h, i and d are its indices
@@ -75,6 +78,17 @@ class Reading:
     made_k: Expr | None  # and of k, over b, j, dd and its own head h
     sides: tuple[Expr, Expr]  # both as they were traced, for the lines of clauses
     columns: int  # how many the product of q and k runs over
+    other: OtherReading | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OtherReading:
+    """A second attention beside the one that was read: what it loads as q and as k, and what `o`
+    and `o2` become together."""
+
+    q: Index
+    k: Index
+    value: Expr
 
 
 def read_output(
@@ -90,12 +104,60 @@ def read_output(
     `sizes` those of all dimensions.
     """
     try:
-        return _read_output(expr, outputs, inputs, floats, sizes)
+        return _read_output(expr, outputs, inputs, floats, sizes)[0]
     except NotAttention as problem:
+        both = combined(expr, outputs, floats)
+        if both is not None:
+            return _read_both(both, outputs, inputs, floats, sizes)
         try:
-            return _read_output(alike(expr), outputs, inputs, floats, sizes)
+            return _read_output(alike(expr), outputs, inputs, floats, sizes)[0]
         except NotAttention:
             raise problem from None  # which knows the spec's own lines
+
+
+def _read_both(
+    both: Combined,
+    outputs: tuple[str, ...],
+    inputs: Mapping[str, tuple[str, ...]],
+    floats: frozenset[str],
+    sizes: frozenset[int],
+) -> Reading:
+    """An attention and another one, which differ in q and k alone."""
+    one, place = _read_output(both.one, outputs, inputs, floats, sizes)
+    other, _ = _read_output(both.other, outputs, inputs, floats, sizes)
+    if one.made_q or one.made_k or other.made_q or other.made_k:
+        raise Unprepared(
+            "q or k of two attentions that are combined is changed before the product",
+            "normalise and rotate them before the function: pass all four as they are multiplied",
+        )
+    if one.q.base == other.q.base or other.k.base not in (one.k.base, *_apart(one, other)):
+        raise Unprepared(
+            "two attentions are combined that read q or k from one input",
+            "pass each as an input of its own: views such as q[:, 0::2] and q[:, 1::2] will do",
+        )
+    keys = frozenset(e.id for v in (one.v, other.v) for e in v.index if isinstance(e, Name))
+    known = dict.fromkeys(keys - {*outputs}, Name("j"))
+    apart = ["values"] * (rename(one.v, known) != rename(other.v, known))
+    apart += [what for part, what in _ALIKE.items() if getattr(one, part) != getattr(other, part)]
+    if apart:
+        raise Unprepared(
+            f"two attentions are combined whose {apart[0]} differ",
+            "a kernel runs twice with another q and k: write each as a spec of its own",
+        )
+    value = tidied(rename(both.value, place))
+    return replace(one, other=OtherReading(other.q, other.k, value))
+
+
+def _apart(one: Reading, other: Reading) -> tuple[Expr, ...]:
+    """The other one's k, where it is none of the inputs of the first."""
+    return () if other.k.base in (one.q.base, one.v.base, other.q.base) else (other.k.base,)
+
+
+_ALIKE = {
+    "score": "scores", "keep": "masks", "late_masks": "masks",
+    "late": "weights", "weight": "weights",
+    "sink": "sinks", "kv_head": "heads", "columns": "columns",
+}  # fmt: skip
 
 
 def _read_output(
@@ -104,7 +166,8 @@ def _read_output(
     inputs: Mapping[str, tuple[str, ...]],
     floats: frozenset[str],
     sizes: frozenset[int],
-) -> Reading:
+) -> tuple[Reading, Mapping[str, Expr]]:
+    """The reading, and the output's variables as b, h, i and d."""
     plain = with_own_rows(without_guards(expr), outputs, floats)
     parts = cancelled(factors(without_columns(plain, sizes)))
     found = [f for f in parts if not f.inverse and _value_load(f.base, outputs, floats)]
@@ -179,6 +242,7 @@ def _read_output(
     keep = _all([*masks, keep])
     after = tidied(rename(product([Factor(Name("o")), *kept_outer]), {**place, d: Name("d")}))
     sink = None if found_weights.sink is None else rename(found_weights.sink, place)
+    late = placed(product(found_weights.scaled)) if found_weights.scaled else None
     score = tidied(score)
     assert isinstance(q.base, Name) and isinstance(k.base, Name)
     names = q.base.id, k.base.id
@@ -190,13 +254,14 @@ def _read_output(
         if bad is not None:
             raise NotAttention(f"the {name} reduces over a whole row or head", LLM, bad)
     order = tuple(p.id if isinstance(p := place.get(o), Name) else "d" for o in outputs)
-    return Reading(
-        q, k, v, score, keep, tuple(map(placed, found_weights.late)), weight, sink, after,
+    reading = Reading(
+        q, k, v, score, keep, tuple(map(placed, found_weights.late)), late, weight, sink, after,
         rename(kv_head, place), order, build.integer(summed.args[1]),
         None if q_side.made is None else rename(q_side.made, place),
         None if k_side.made is None else by_key_head(rename(k_side.made, place), kv_head),
         (found_products[0].q, found_products[0].k), build.integer(found_products[0].extent),
     )  # fmt: skip
+    return reading, {**place, d: Name("d")}
 
 
 def with_own_rows(expr: Expr, outputs: tuple[str, ...], floats: frozenset[str]) -> Expr:
@@ -335,6 +400,8 @@ def _places(
     alone = _only_one(q, outputs, d, inputs)
     shared = [o for o in simple if mentions(k, o) or mentions(v, o)]
     rows = [o for o in simple if o not in shared]
+    if len(shared) == 2 and not rows:  # a batch and a head: it is one query
+        alone = dict.fromkeys(alone, Name("i"))
     lost = [o for o in outputs if o != d and o not in simple and o not in alone]
     if (
         lost
@@ -349,7 +416,7 @@ def _places(
     names = inputs[q.base.id]
     place: dict[str, Expr] = {j: Name("j"), **alone}
     label = {e.id: names[n] for n, e in enumerate(q.index) if isinstance(e, Name)}
-    if len(rows) != 1:
+    if len(rows) != 1 and Name("i") not in alone.values():
         # A head of q that k does not have (one key head for all) looks like a row: by name then.
         heads = [o for o in rows if label[o].lower().startswith("h")]
         if len(rows) == 2 and len(heads) == 1:
@@ -357,7 +424,7 @@ def _places(
             rows.remove(heads[0])
         else:
             raise NotAttention("which dimension of q holds the rows is unclear", LLM)
-    place[rows[0]] = Name("i")
+    place |= {row: Name("i") for row in rows}
     batch = [o for o in shared if label[o].lower().startswith("b")]
     if len(shared) == 2:
         b = batch[0] if len(batch) == 1 else next(o for o in simple if o in shared)
@@ -373,7 +440,8 @@ def _places(
 def _only_one(
     q: Index, outputs: tuple[str, ...], d: str, inputs: Mapping[str, tuple[str, ...]]
 ) -> dict[str, Expr]:
-    """The output's variable over a batch of one, or over one head: q is declared with a 1 there."""
+    """The output's variable over a batch of one, over one head or over one query: q is declared with
+    a 1 there."""
     assert isinstance(q.base, Name)
     names = inputs[q.base.id]
     ones = [n for n, e in enumerate(q.index) if isinstance(e, Num) and names[n] == "1"]

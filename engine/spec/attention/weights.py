@@ -44,6 +44,7 @@ class Weights:
 
     own: list[Factor]
     late: list[Expr]  # masks that zero weights after they are normalised
+    scaled: list[Factor]  # and what else multiplies each of them then
     outer: list[Factor]  # other factors of the output
     normalised: bool
     sink: Expr | None = None
@@ -64,14 +65,19 @@ def weights_of(inner: list[Factor], outer: list[Factor], j: str, keys: Expr) -> 
             continue
         extra = list((have - wanted - Counter([total])).elements())
         masks = [f for f in extra if is_mask(f) and mentions(f.base, j)]
-        left = [f for f in extra if f not in masks]
-        if any(mentions(f.base, j) for f in left):
-            raise NotAttention("weights are changed after they are normalised", LLM, left[0].base)
+        scaled = [f for f in extra if f not in masks and mentions(f.base, j)]
+        changed = next((f for f in scaled if has_reduction(f.base)), None)
+        if changed is not None:
+            raise NotAttention(
+                "weights are multiplied by what is made of scores after they are normalised", LLM,
+                changed.base,
+            )  # fmt: skip
+        left = [f for f in extra if f not in masks and f not in scaled]
         rest = [f for f in outer if f is not total]
         late = [f.base.cond for f in masks if isinstance(f.base, Select)]
         sink = None if beside is None else _logit(beside)
-        return Weights(list(wanted.elements()), late, rest + left, True, sink)
-    return Weights(inner, [], outer, False)
+        return Weights(list(wanted.elements()), late, scaled, rest + left, True, sink)
+    return Weights(inner, [], [], outer, False)
 
 
 def _row_total(divisor: Expr) -> tuple[Call, Expr | None] | None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import torch
 
-from engine.cuir.nodes import Expr, Index, Name, walk_expr
+from engine.cuir.nodes import Expr, Index, Name, names_in, walk_expr
 from engine.cuir.parser import parse_expr
 from engine.cuir.scalar import evaluate
 from engine.scalar_algebra.evaluate import evaluate as evaluate_number
@@ -70,9 +70,9 @@ def _places(recipe: Recipe, sizes: Mapping[str, int], inputs: Inputs) -> list[tu
     return list(found)
 
 
-def _integers(recipe: Recipe, at: Expr) -> set[str]:
+def _integers(recipe: Recipe, at: Expr) -> frozenset[str]:
     """Names of the integer inputs that `at` reads."""
-    names = {e.id for e in walk_expr(at) if isinstance(e, Name)}
+    names = names_in(at)
     whole = {i.name for i in recipe.inputs if i.dtype in ("i32", "i64") and i.derive is None}
     return names & whole
 

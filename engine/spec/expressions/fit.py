@@ -8,27 +8,25 @@ from fractions import Fraction
 
 from engine.cuir.nodes import (
     Binary,
-    Bool,
     Call,
-    Compare,
     Expr,
     Index,
     Lambda,
     Name,
     Num,
-    Select,
-    Unary,
     children,
+    names_in,
     walk_expr,
 )  # fmt: skip
 from engine.cuir.printer import print_expr
 from engine.scalar_algebra.evaluate import evaluate
 from engine.scalar_algebra.polynomial import nice
-from engine.scalar_algebra.rewrite import free_names, rename
+from engine.scalar_algebra.rewrite import free_names, map_children, rename
 from engine.spec.expressions import build
 
 Sizes = Mapping[str, int]
 ROLL = "%n"
+PART = Name("%part")
 
 
 class Mismatch(Exception):
@@ -57,14 +55,18 @@ def unify(forms: Sequence[Expr], sizes: Sequence[Sizes]) -> Expr:
         return _fitted(forms, [f.value for f in forms if isinstance(f, Num)], sizes)
     if all(isinstance(f, Lambda) for f in forms):
         return _under_one_variable([f for f in forms if isinstance(f, Lambda)], sizes)
-    if len({_head(f) for f in forms}) != 1 or len({len(children(f)) for f in forms}) != 1:
+    if len({map_children(f, lambda _: PART) for f in forms}) != 1:
         values = [_of_sizes(f, s) for f, s in zip(forms, sizes, strict=True)]
         known = [v for v in values if v is not None]
         if len(known) == len(forms):  # such as `min(Nk, 64)` in Python, known where it is Nk
             return _fitted(forms, known, sizes)
         return _by_value(forms, sizes)
-    parts = [unify(column, sizes) for column in zip(*map(_parts, forms), strict=True)]
-    return _rebuilt(first, parts)
+    parts = (unify(column, sizes) for column in zip(*map(_parts, forms), strict=True))
+    return map_children(first, lambda _: next(parts))
+
+
+def _parts(expr: Expr) -> tuple[Expr, ...]:
+    return expr.index if isinstance(expr, Index) else children(expr)
 
 
 def _fitted(forms: Sequence[Expr], values: Sequence[float], sizes: Sequence[Sizes]) -> Expr:
@@ -75,7 +77,7 @@ def _fitted(forms: Sequence[Expr], values: Sequence[float], sizes: Sequence[Size
 
 def _of_sizes(expr: Expr, at: Sizes) -> float | None:
     """The number that an expression over sizes alone is; None for any other."""
-    names = {e.id for e in walk_expr(expr) if isinstance(e, Name)}
+    names = names_in(expr)
     if not names <= set(at) or any(isinstance(e, Index | Lambda) for e in walk_expr(expr)):
         return None
     value = evaluate(expr, dict(at))
@@ -121,52 +123,6 @@ def _offset(expr: Expr) -> tuple[Expr, float] | None:
         case Name() | Index():
             return expr, 0
     return None
-
-
-def _head(expr: Expr) -> tuple[object, ...]:
-    match expr:
-        case Num():
-            return ("num",)
-        case Name(id):
-            return ("name", id)
-        case Index(base, _):
-            return ("index", base)
-        case Unary(op, _):
-            return ("unary", op)
-        case Binary(op, _, _):
-            return ("binary", op)
-        case Compare(op, _, _):
-            return ("compare", op)
-        case Bool(op, _, _):
-            return ("bool", op)
-        case Select():
-            return ("select",)
-        case Call(fn, _):
-            return ("call", fn)
-    return ("other", expr)
-
-
-def _parts(expr: Expr) -> tuple[Expr, ...]:
-    return expr.index if isinstance(expr, Index) else children(expr)
-
-
-def _rebuilt(expr: Expr, parts: Sequence[Expr]) -> Expr:
-    match expr:
-        case Index(base, _):
-            return Index(base, tuple(parts))
-        case Unary(op, _):
-            return Unary(op, parts[0])
-        case Binary(op, _, _):
-            return Binary(op, parts[0], parts[1])
-        case Compare(op, _, _):
-            return Compare(op, parts[0], parts[1])
-        case Bool(op, _, _):
-            return Bool(op, parts[0], parts[1])
-        case Select():
-            return Select(parts[0], parts[1], parts[2])
-        case Call(fn, _):
-            return Call(fn, tuple(parts))
-    return expr
 
 
 # --- numbers -------------------------------------------------------------------------------------

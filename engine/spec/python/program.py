@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 
-from engine.errors import SpecError, Where
 from engine.spec.python.flex_attention import Mod, ModsRunner, written_out
 from engine.spec.python.load import explained, load_function
 from engine.spec.python.spec_file import SpecSource, TensorParameter, roles_by_place
@@ -268,10 +267,4 @@ def index_grid(q: torch.Tensor, k: torch.Tensor) -> tuple[torch.Tensor, ...]:
     return tuple(
         torch.arange(n).reshape([n if d == place else 1 for d in range(4)])
         for place, n in enumerate(counts)
-    )
-
-
-def missing(path: str) -> SpecError:
-    return SpecError(
-        "no such spec", where=Where(path), fix="name a file, or one of `cubridge specs list`"
     )

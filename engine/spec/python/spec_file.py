@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from engine.cuir.functions import CASTS, CONSTANTS, FUNCTIONS
-from engine.cuir.nodes import Name, walk_expr
+from engine.cuir.nodes import names_in
 from engine.cuir.parser import parse_expr
 from engine.errors import CuirError, InputError, SpecError, Where, advice, nearest
 from engine.files import read_spec
@@ -18,7 +18,7 @@ from engine.scalar_algebra.kinds import INDEX_NAMES, SIZE_NAMES
 
 EAGER, FLEX = "attention", "attention_mods"
 SIZE_PARAMETERS = ("Nq", "Nk", "D", "Hq", "Hkv", "B")
-OWN_NAMES = frozenset(("x", "s", "o", "d", "dd", "c", "c2", "c3", *INDEX_NAMES, *SIZE_NAMES))
+OWN_NAMES = frozenset(("x", "s", "o", "o2", "d", "dd", "c", "c2", "c3", *INDEX_NAMES, *SIZE_NAMES))
 """What recipes mean by themselves: product, score, output, columns, places, sizes."""
 _DTYPES = {
     "Float": "T", "Float16": "T", "BFloat16": "T", "Float32": "f32", "Float64": "f32",
@@ -211,9 +211,9 @@ class _Reader:
             return None
         for end in found.groups():
             try:
-                names = {e.id for e in walk_expr(parse_expr(end)) if isinstance(e, Name)}
+                names = names_in(parse_expr(end))
             except CuirError:
-                names = {end}
+                names = frozenset((end,))
             unknown = sorted(names - self.sizes - set(SIZE_NAMES))
             if unknown:
                 raise self.fail(

@@ -15,6 +15,7 @@ from engine.scalar_algebra.evaluate import evaluate
 from engine.scalar_algebra.kinds import Kind
 from engine.scalar_algebra.rewrite import rename
 from engine.spec.attention.clauses import lines_by_kind, lines_of
+from engine.spec.attention.flags import refuse_factors, with_masks
 from engine.spec.attention.parts import parts_of
 from engine.spec.attention.prologue import COLUMN, Unprepared
 from engine.spec.attention.refusals import Reason, reason_of, unread_op
@@ -124,10 +125,11 @@ def trace_once(
     floats = frozenset(
         t.name for t in program.tensors if _DTYPE[t.dtype].is_floating_point and t.dims
     )
-    expr = sym.read(tuple(map(Name, outputs)))
+    expr = with_masks(sym.read(tuple(map(Name, outputs))), _flags(program))
     try:
         named = {t.name: t.dims for t in program.tensors}
         reading = read_output(expr, outputs, named, floats, _sizes(program, dims))
+        refuse_factors(reading.score)
     except NotAttention as problem:
         raise explain(program, trace, problem, expr) from None
     _check_widths(program, reading)
@@ -140,6 +142,21 @@ def trace_once(
         lines[role] = lines_of(side, trace.lines)
     reading = _by_roles(program, reading, dims)
     return Traced(trace, reading, dims, role_sizes(program, reading, dims), lines)
+
+
+MOST_FLAGS = 16
+
+
+def _flags(program: Program) -> dict[str, tuple[int, int]]:
+    """The least and the greatest value of the inputs that have a few of them."""
+    found = {t.name: (0, 1) for t in program.tensors if t.dtype == "bool"}
+    for t in program.tensors:
+        ends = t.between or ("", "")
+        if all(end.lstrip("-").isdigit() for end in ends):
+            low, high = map(int, ends)
+            if 0 <= high - low < MOST_FLAGS:
+                found[t.name] = low, high
+    return found
 
 
 def _sizes(program: Program, dims: Mapping[str, int]) -> frozenset[int]:
@@ -184,12 +201,14 @@ def _by_roles(program: Program, reading: Reading, dims: Mapping[str, int]) -> Re
         score=called(reading.score),
         keep=called(reading.keep),
         late_masks=tuple(map(called, reading.late_masks)),
+        late=None if reading.late is None else called(reading.late),
         weight=None if reading.weight is None else called(reading.weight),
         sink=None if reading.sink is None else called(reading.sink),
         after=called(reading.after),
         kv_head=called(reading.kv_head),
         made_q=None if reading.made_q is None else called(reading.made_q),
         made_k=None if reading.made_k is None else called(reading.made_k),
+        other=reading.other and replace(reading.other, value=called(reading.other.value)),
     )
 
 
@@ -282,7 +301,8 @@ def role_names(program: Program, reading: Reading) -> list[tuple[str, str]]:
         here = {role for name, role in out if name in dims}
         for n, e in enumerate(load.index):
             if isinstance(e, Num) and dims[n] == "1":
-                missing = [r for r in ("B", heads) if r not in here]
+                wanted = ("B", "Hq", "Nq") if load is reading.q else ("B", heads)
+                missing = [r for r in wanted if r not in here]
                 out += [("1", role) for role in missing[:1]]
                 here |= set(missing[:1])
     return list(dict.fromkeys(out))
@@ -308,12 +328,14 @@ class Read:
     score: Expr
     keep: Expr
     late_masks: tuple[Expr, ...]
+    late: Expr | None
     weight: Expr | None
     sink: Expr | None
     after: Expr
     kv_head: Expr
     made_q: Expr | None
     made_k: Expr | None
+    together: Expr | None  # what the elements of two attentions become
 
 
 def read_all(
@@ -368,18 +390,22 @@ def read_all(
         one("score", [r.score for r in readings]),
         one("mask", [r.keep for r in readings]),
         tuple(one("mask", list(c)) for c in zip(*(r.late_masks for r in readings), strict=True)),
+        any_one("weight", [r.late for r in readings]),
         any_one("weight", [r.weight for r in readings]),
         any_one("sink", [r.sink for r in readings]),
         one("output", [r.after for r in readings]),
         one("head of k and v", [r.kv_head for r in readings]),
         any_one("change of q", [r.made_q for r in readings]),
         any_one("change of k", [r.made_k for r in readings]),
+        any_one("output", [None if r.other is None else r.other.value for r in readings]),
     )  # fmt: skip
 
 
 def _lacking(reading: Reading) -> tuple[bool, ...]:
     """Which of the parts that not every spec has are none."""
-    parts = (reading.weight, reading.sink, reading.made_q, reading.made_k)
+    parts = (
+        reading.weight, reading.late, reading.sink, reading.made_q, reading.made_k, reading.other,
+    )  # fmt: skip
     return tuple(part is None for part in parts)
 
 

@@ -2,9 +2,10 @@
 
 All expressions are CuIR expressions (engine.cuir.nodes) over these free names:
 `x` (the dot product <q_i, k_j> of what q and k become, before any scale), `s` (the finished score,
-in `weight` only), `o` and `d` (an element of the normalised output and its column, in `output`
-only), `b`, `h`, `i`, `j` (batch, query head, query row, key row), the sizes `B`, `Hq`, `Hkv`, `Nq`,
-`Nk`, `D`, `Dv`, and `Index(Name(input), ...)` loads of extra inputs.
+in `weight` only), `o` and `d` (an element of the normalised output and its column, in `output` and
+`Other.value` only), `o2` (an element of another attention's, in `Other.value` only), `b`, `h`, `i`,
+`j` (batch, query head, query row, key row), the sizes `B`, `Hq`, `Hkv`, `Nq`, `Nk`, `D`, `Dv`, and
+`Index(Name(input), ...)` loads of extra inputs.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from engine.cuir.nodes import Expr, Name, walk_expr
+from engine.cuir.nodes import Expr, Name, names_in
 
 AXES = (("B",), ("Hq", "Hkv"), ("Nq", "Nk"), ("D", "Dv"))
 """The dimensions of q, k, v and the output in the kernels' order, by their names."""
@@ -21,8 +22,8 @@ Role = Literal["q", "k", "v", "extra"]
 EmptyRows = Literal["never", "nan", "mean", "zero", "spec-defined"]
 Source = Literal["eager", "flex"]
 LseBase = Literal["e", "2"]
-OUTPUT = Name("o")
-"""The normalised output's own element."""
+OUTPUT, OTHER = Name("o"), Name("o2")
+"""The normalised output's own element, and that of another attention."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,20 @@ class Input:
     # Of a table that the launch fills before the attention (rules.launches.position_tables): what
     # an element is, over b, h, its row and its place. No spec has one.
     made: Expr | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Other:
+    """Another attention of the same score, mask, weights and v, and what both become together.
+
+    `q` and `k` are the inputs that it multiplies, of q's and k's dimensions in any order; `k` may be
+    that of the first. `value` is an expression over the elements `o` of the one and `o2` of the
+    other one, both normalised.
+    """
+
+    q: str
+    k: str
+    value: Expr
 
 
 def places_of(dims: Sequence[str]) -> list[int | None]:
@@ -84,7 +99,8 @@ class Recipe:
     a logit over b, h and i that takes part in the sum and has no value (attention sinks; 0 is the
     softmax that adds one).
     Otherwise w = weight(s), norm = 1, and there is no LSE.
-    O[b, h, i, d] = output, an expression over o[b, h, i, d].
+    With an `other` attention o is what its value makes of both. O[b, h, i, d] = output, an
+    expression over o[b, h, i, d].
     """
 
     source: Source
@@ -96,6 +112,8 @@ class Recipe:
     output_dims: tuple[str, ...]  # heads and columns apart also where the spec merges them
     empty_rows: EmptyRows
     sink: Expr | None = None
+    # What a softmax's weight is multiplied by after its row is normalised, over b, h, i and j.
+    late: Expr | None = None
     output: Expr = OUTPUT
     # The base of the log-sum-exp that the spec returns as its second output; None: it returns none.
     lse: LseBase | None = None
@@ -111,12 +129,15 @@ class Recipe:
     # number of its own columns for D.
     q: Expr | None = None
     k: Expr | None = None
+    other: Other | None = None
 
     def expressions(self) -> tuple[Expr, ...]:
         """What is computed per element or per row."""
-        parts = (self.q, self.k, self.score, self.keep, self.weight, self.sink, self.output)
+        parts = (self.q, self.k, self.score, self.keep, self.weight, self.late, self.sink,
+                 self.output)  # fmt: skip
         tables = (i.made for i in self.inputs)
-        return tuple(part for part in (*parts, *tables) if part is not None)
+        others = () if self.other is None else (self.other.value,)
+        return tuple(part for part in (*parts, *others, *tables) if part is not None)
 
     def mapped(self, change: Callable[[Expr], Expr]) -> Recipe:
         """The recipe with `change` made to each of `expressions` and to the map of heads."""
@@ -133,8 +154,10 @@ class Recipe:
             keep=change(self.keep),
             weight=optional(self.weight),
             kv_head=change(self.kv_head),
+            late=optional(self.late),
             sink=optional(self.sink),
             output=change(self.output),
+            other=self.other and replace(self.other, value=change(self.other.value)),
         )
 
     @property
@@ -152,10 +175,20 @@ class Recipe:
     @property
     def changes_output(self) -> bool:
         """Whether something happens to O after it is normalised."""
-        return self.output != OUTPUT
+        return self.output != OUTPUT or self.other is not None
+
+    def alone(self, other: bool = False) -> Recipe:
+        """One attention's own recipe, of the two that are combined: its normalised output."""
+        inputs = self.inputs
+        if other and self.other is not None:
+            roles: dict[str, Role] = {i.name: i.role for i in inputs if i.role == "v"}
+            roles |= {self.other.q: "q", self.other.k: "k"}
+            inputs = tuple(replace(i, role=roles.get(i.name, "extra")) for i in inputs)
+        return replace(self, inputs=inputs, output=OUTPUT, other=None)
 
     def extra(self) -> tuple[Input, ...]:
         """The extra inputs that the kernel reads; others only go into derived tables."""
         parts = (*self.expressions(), self.kv_head)
-        used = {e.id for part in parts for e in walk_expr(part) if isinstance(e, Name)}
+        used = set(names_in(*parts))
+        used |= set() if self.other is None else {self.other.q, self.other.k}
         return tuple(i for i in self.inputs if i.role == "extra" and i.name in used)

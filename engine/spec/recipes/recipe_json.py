@@ -9,7 +9,16 @@ from engine.cuir.nodes import Expr
 from engine.cuir.parser import parse_expr
 from engine.cuir.printer import print_expr
 from engine.errors import CuirError
-from engine.spec.recipes.recipe import Clause, EmptyRows, Input, LseBase, Recipe, Role, Source
+from engine.spec.recipes.recipe import (
+    Clause,
+    EmptyRows,
+    Input,
+    LseBase,
+    Other,
+    Recipe,
+    Role,
+    Source,
+)
 
 SCHEMA = 2
 
@@ -42,8 +51,10 @@ def recipe_to_json(recipe: Recipe) -> dict[str, Any]:
         **{role: print_expr(made) for role, made in before.items() if made is not None},
         "output_dims": list(recipe.output_dims),
         "empty_rows": recipe.empty_rows,
+        **({} if recipe.late is None else {"late": print_expr(recipe.late)}),
         "sink": text(recipe.sink),
         "output": text(recipe.output),
+        **({} if recipe.other is None else {"other": _other_to_json(recipe.other)}),
         "lse": recipe.lse,
         "lse_dims": list(recipe.lse_dims),
         "merged": recipe.merged,
@@ -82,8 +93,10 @@ def recipe_from_json(data: Mapping[str, Any]) -> Recipe:
             q=_expr(data["q"]) if "q" in data else None,
             k=_expr(data["k"]) if "k" in data else None,
             empty_rows=_one_of(data["empty_rows"], get_args(EmptyRows)),
+            late=_expr(data["late"]) if "late" in data else None,
             sink=None if data["sink"] is None else _expr(data["sink"]),
             output=_expr(data["output"]),
+            other=_other(data["other"]) if "other" in data else None,
             lse=_one_of(data["lse"], (None, *get_args(LseBase))),
             lse_dims=tuple(map(str, data["lse_dims"])),
             merged=bool(data["merged"]),
@@ -95,6 +108,14 @@ def recipe_from_json(data: Mapping[str, Any]) -> Recipe:
         )  # fmt: skip
     except (KeyError, TypeError, CuirError) as error:
         raise ValueError(f"not a recipe: {error}") from None
+
+
+def _other_to_json(other: Other) -> dict[str, str]:
+    return {"q": other.q, "k": other.k, "value": print_expr(other.value)}
+
+
+def _other(data: Mapping[str, Any]) -> Other:
+    return Other(str(data["q"]), str(data["k"]), _expr(data["value"]))
 
 
 def _between(ends: Any) -> tuple[str, str] | None:

@@ -24,7 +24,7 @@ from engine.spec.python.modes import OnCpu, Widen
 from engine.spec.python.program import Program, index_grid, program_of
 from engine.spec.python.signature import Described, fixed_sizes
 from engine.spec.python.spec_file import read_source
-from engine.spec.recipes.recipe import Input, Recipe, places_of
+from engine.spec.recipes.recipe import OTHER, OUTPUT, Input, Recipe, places_of
 from engine.spec.reference.sums import evaluated
 
 
@@ -168,8 +168,13 @@ def expected(recipe: Recipe, inputs: Mapping[str, torch.Tensor], rounded: bool =
     if lse is not None and recipe.lse == "2":
         lse = lse / math.log(2.0)
     o = _kept_sum(weights, keep, v)
-    if recipe.changes_output:
-        value = evaluated(recipe.output, {**of_row(env), "o": o, "d": torch.arange(o.size(-1))})
+    row = {**of_row(env), "d": torch.arange(o.size(-1))}
+    if recipe.other is not None:
+        other = expected(recipe.alone(other=True), inputs, rounded).o
+        value = evaluated(recipe.other.value, {**row, OUTPUT.id: o, OTHER.id: other})
+        o = _broadcast(value, tuple(o.shape)).to(torch.float64)
+    if recipe.output != OUTPUT:
+        value = evaluated(recipe.output, {**row, OUTPUT.id: o})
         o = _broadcast(value, tuple(o.shape)).to(torch.float64)
     return Expected(o.masked_fill(~keep.any(-1, keepdim=True), 0.0), lse, keep, weights)
 
@@ -177,8 +182,9 @@ def expected(recipe: Recipe, inputs: Mapping[str, torch.Tensor], rounded: bool =
 def weighed(
     recipe: Recipe, env: Mapping[str, Any]
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-    """What is kept and the weights, 0 where nothing is, of the products `x` [..., rows, keys] in
-    `env`; and the natural logarithm of the softmax's sum [..., rows]. All float64."""
+    """What is kept and the weights in the output's sum, 0 where nothing is, of the products `x`
+    [..., rows, keys] in `env`; and the natural logarithm of the softmax's sum [..., rows]. All
+    float64."""
     shape = tuple(env["x"].shape)
     keep = _broadcast(evaluate(recipe.keep, env), shape).to(torch.bool)
     score = _broadcast(evaluated(recipe.score, env), shape).to(torch.float64)
@@ -191,6 +197,8 @@ def weighed(
     # Not exp(masked - lse): beside scores of a type's smallest number lse loses log(sum).
     nothing = torch.isneginf(lse)[..., None]
     weights = torch.where(nothing, 0.0, torch.softmax(masked, -1))[..., : shape[-1]]
+    if recipe.late is not None:
+        weights = weights * _broadcast(evaluated(recipe.late, env), shape).to(torch.float64)
     return keep, weights.masked_fill(~keep, 0.0), lse
 
 

@@ -317,7 +317,8 @@ class PythonMode(OnCpu):
         if name == "__getitem__":
             args = (args[0], _lists_as_tensors(args[1]))
         if name == "scaled_dot_product_attention":
-            return written_out(*args, **kwargs)
+            with self:  # its own calls are seen too: the scale may be an expression of sizes
+                return written_out(*args, **kwargs)
         outer = self.trace.numbers
         self.trace.numbers = _expressions((args, kwargs))
         try:

@@ -54,13 +54,13 @@ class AnswerError(CuBridgeError):
         super().__init__(shortened(message))
 
 
-def shortened(text: str, longest: int = LONGEST_LINE) -> str:
+def shortened(text: str) -> str:
     """`text` with every line that is longer cut in the middle, and how much was left out."""
 
     def short(line: str) -> str:
-        if len(line) <= longest:
+        if len(line) <= LONGEST_LINE:
             return line
-        half = longest // 2 - 20
+        half = LONGEST_LINE // 2 - 20
         left_out = len(line) - 2 * half
         return f"{line[:half]} ... {left_out} characters ... {line[-half:]}"
 

@@ -30,7 +30,7 @@ from engine.cuir.nodes import (
 )  # fmt: skip
 from engine.cuir.ops.traits import FIELD_VIEWS, GLOBAL_WRITES, HINTS, LAUNCHES
 from engine.cuir.printer import print_expr
-from engine.cuir.static.calls import launched
+from engine.cuir.static.calls import fields_of, launched
 from engine.transfer.binding import SIZES
 from engine.transfer.llm.answer import AnswerRefused
 
@@ -113,8 +113,8 @@ def _views(module: Module) -> dict[tuple[str, str], str]:
     out: dict[tuple[str, str], str] = {}
     for path, stmt in walk(module):
         match stmt:
-            case Assign(target, Call(fn, (Attr(Name("args"), field), *_))) if fn in FIELD_VIEWS:
-                out[str(path[0]), target] = field
+            case Assign(target, Call(fn, (what, *_))) if fn in FIELD_VIEWS and fields_of(what):
+                out[str(path[0]), target] = fields_of(what)[-1]
     for path, stmt in walk(module):
         found = launched(stmt_call(stmt))
         if found is not None:

@@ -146,7 +146,7 @@ def one_candidate(
         words = steer(attempt)
         if words is None:
             return
-        messages = repaired(start, attempt, earlier, words, plan.asked)
+        messages = repaired(start, attempt, earlier, words, plan.asked, plan.rounds - number)
         earlier.append(f"{attempt.reached.word}: {attempt.reason}")
 
 
@@ -160,16 +160,22 @@ def tried(
 
 
 def repaired(
-    start: Sequence[Message], attempt: Attempt[T], earlier: Sequence[str], steer: str, asked: str
+    start: Sequence[Message],
+    attempt: Attempt[T],
+    earlier: Sequence[str],
+    steer: str,
+    asked: str,
+    left: int,
 ) -> tuple[Message, ...]:
-    """The next round's prompt: the first one, the last answer, and what was wrong with it."""
+    """The next round's prompt: the first one, the last answer, what was wrong with it, and how many
+    answers are left."""
     out = attempt.outcome
     if out.reached is Reached.INCOMPLETE:
         # Half an answer is no turn of a conversation, and may be huge.
         last = start[-1]
-        note = incomplete_text(out.reason, steer)
+        note = incomplete_text(out.reason, left, steer)
         return (*start[:-1], Message(last.role, f"{last.text}\n{note}"))
-    text = repair_text(out, earlier, steer, asked)
+    text = repair_text(out, earlier, steer, asked, left)
     return (*start, Message("assistant", attempt.reply.text), Message("user", text))
 
 

@@ -17,7 +17,7 @@ from typing import Any
 from engine.cuir.nodes import Module, Path
 from engine.cuir.printer import print_expr, print_module
 from engine.llm.types import Message
-from engine.spec.recipes.recipe import Recipe
+from engine.spec.recipes.recipe import OUTPUT, Recipe
 from engine.transfer.llm.answer import visible
 from engine.transfer.llm.bind import Interface
 from engine.transfer.llm.outcome import Outcome
@@ -84,8 +84,11 @@ def task_text(task: Task) -> str:
     )
 
 
-def repair_text(found: Outcome[Any], earlier: Sequence[str], steer: str, what: str) -> str:
-    """What goes back after an attempt that did not get through; `what` is to be answered again."""
+def repair_text(
+    found: Outcome[Any], earlier: Sequence[str], steer: str, what: str, left: int
+) -> str:
+    """What goes back after an attempt that did not get through; `what` is to be answered again, and
+    `left` answers remain, that one among them."""
     where = f"\nThe op where it was found:\n\n{fenced(found.shown, 'cuir')}\n"
     return render(
         "repair",
@@ -96,12 +99,19 @@ def repair_text(found: Outcome[Any], earlier: Sequence[str], steer: str, what: s
         earlier=_earlier(earlier),
         steer=instruction_text(steer),
         what=what,
+        left=_left(left),
     )
 
 
-def incomplete_text(reason: str, steer: str = "") -> str:
+def incomplete_text(reason: str, left: int, steer: str = "") -> str:
     """What goes back after an answer that was cut off, filtered or empty."""
-    return render("incomplete", reason=visible(reason), steer=instruction_text(steer))
+    return render(
+        "incomplete", reason=visible(reason), steer=instruction_text(steer), left=_left(left)
+    )
+
+
+def _left(answers: int) -> str:
+    return "This is the last answer." if answers == 1 else f"{answers} answers remain."
 
 
 def render(name: str, /, **values: str) -> str:
@@ -160,7 +170,13 @@ def _recipe(task: Task) -> str:
             lines.append(f"before the product an element of {role} becomes {print_expr(made)}")
     if recipe.sink is not None:
         lines.append(f"the softmax's sum has exp({print_expr(recipe.sink)}) added; LSE contains it")
-    if recipe.changes_output:
+    if recipe.late is not None:
+        lines.append(f"a normalised weight is multiplied by {print_expr(recipe.late)}")
+    if recipe.other is not None:
+        other = recipe.other
+        lines.append(f"the same with {other.q} for q and {other.k} for k gives o2, and o becomes "
+                     f"{print_expr(other.value)}")  # fmt: skip
+    if recipe.output != OUTPUT:
         lines.append(f"an element o of O becomes {print_expr(recipe.output)}")
     lines += [f"only where {print_expr(c)}" for c in recipe.constraints]
     return render("recipe", clauses=clauses, expressions=fenced("\n".join(lines)))

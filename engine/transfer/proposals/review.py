@@ -334,8 +334,3 @@ def _summary(hunk: EditHunk) -> str:
     kinds = {edit.kind for edit in hunk.edits}
     verb = kinds.pop().value if len(kinds) == 1 else "change"
     return f"{verb} in {hunk.function}"
-
-
-def proposed_text(module: Module) -> str:
-    """The whole proposed text, as the store keeps it."""
-    return print_module(module)

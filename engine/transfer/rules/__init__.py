@@ -22,21 +22,24 @@ from engine.transfer.rules.elements import dense_tiles as dense
 from engine.transfer.rules.elements import diagonal_offset as offset
 from engine.transfer.rules.launches import grid, pass_inputs, position_tables, prepare, ticket
 from engine.transfer.rules.launches import head_map as heads
+from engine.transfer.rules.launches import other_attention as other
 from engine.transfer.rules.launches.argument_binding import binding_of
 from engine.transfer.rules.launches.free_names import with_free_names
 from engine.transfer.rules.launches.head_map import check_heads
+from engine.transfer.rules.launches.other_attention import with_other_output
 from engine.transfer.rules.launches.position_tables import with_tables
-from engine.transfer.rules.masks import empty_rows, mask
+from engine.transfer.rules.masks import edge_tiles, empty_rows, mask
 from engine.transfer.rules.masks import masked_values as under_mask
-from engine.transfer.rules.outputs import lse, normaliser, output, sink
+from engine.transfer.rules.outputs import late, lse, normaliser, output, sink
 from engine.transfer.rules.tile_lists import list_bits, list_kernels
 
 RULES = ordered((
     pass_inputs.RULE, prepare.RULE, position_tables.RULE, score.SCORE, score.SCALE, score.CAP,
     exponent.RULE, mask.KEEP, mask.VISIT, mask.FIND, mask.LISTED, list_kernels.LAUNCH,
-    grid.LONGEST, grid.SPREAD, empty_rows.RULE, normaliser.RULE, sink.RULE, lse.RULE,
-    output.RULE, offset.RULE, stage.RULE, dense.NARROW, dense.SMALLER, next_tile.RULE,
-    arithmetic.RULE, branches.RULE, list_bits.RULE, ticket.RULE, under_mask.RULE, heads.RULE,
+    grid.LONGEST, grid.SPREAD, empty_rows.RULE, normaliser.RULE, late.RULE, sink.RULE, lse.RULE,
+    output.RULE, offset.RULE, stage.RULE, dense.NARROW, dense.SMALLER, edge_tiles.RULE,
+    next_tile.RULE, arithmetic.RULE, branches.RULE, list_bits.RULE, ticket.RULE, under_mask.RULE,
+    heads.RULE, other.RULE,
 ))  # fmt: skip
 """In the order that their `after`s give; that of this list says nothing."""
 
@@ -47,7 +50,7 @@ def case_of(module: Module, recipe: Recipe) -> Case:
     check_heads(module, found, recipe)
     recipe, orders = with_rows_last(recipe)
     recipe, theirs = with_free_names(module, found, recipe)
-    recipe = with_tables(recipe, module)
+    recipe = with_other_output(with_tables(recipe, module), module)
     words = Words(module, found, recipe)
     lists = lists_of(module, found, recipe)
     prepared = prepared_of(module, recipe)

@@ -23,6 +23,7 @@ from engine.cuir.nodes import (
     Num,
     Select,
     Unary,
+    names_in,
     walk_expr,
 )
 from engine.spec.recipes.recipe import Recipe
@@ -161,7 +162,7 @@ class _Writer:
     def value(self, expr: Expr) -> tuple[str, str]:
         from engine.cuir.scalar import evaluate
 
-        free = {e.id for e in walk_expr(expr) if isinstance(e, Name)} - set(_CONSTANTS)
+        free = names_in(expr) - set(_CONSTANTS)
         if free <= set(self.values) and not any(isinstance(e, Index) for e in walk_expr(expr)):
             return literal(evaluate(expr, dict(self.values)))
         match expr:

@@ -20,6 +20,7 @@ from engine.cuir.nodes import (
     Num,
     Select,
     Unary,
+    names_in,
     walk_expr,
 )  # fmt: skip
 from engine.spec.recipes.recipe import Recipe
@@ -101,7 +102,7 @@ def besides_softmax(recipe: Recipe) -> dict[str, str]:
     """What the recipe has besides softmax over a score and a mask, by its name in the registry's
     needs, and what is said of a rival that has it not."""
     parts = (
-        ("weights", recipe.weight is not None,
+        ("weights", recipe.weight is not None or recipe.late is not None,
          "is softmax alone; this recipe has weights of its own"),
         ("before", recipe.changes_operands, "multiplies q and k as they are"),
         ("sink", recipe.sink is not None, "has no sink in the softmax's sum"),
@@ -118,7 +119,7 @@ def plain_softmax(recipe: Recipe, rival: str, sinks: bool = False) -> None:
     for name, lacking in besides_softmax(recipe).items():
         if name != "sink" or not sinks:
             raise NotExpressible(f"{rival} {lacking}")
-        if recipe.sink is not None and _mentions(recipe.sink, {"b", "i"}):
+        if recipe.sink is not None and {"b", "i"} & names_in(recipe.sink):
             raise NotExpressible(f"{rival}'s sink is a number per head")
 
 
@@ -131,7 +132,7 @@ def split_scale(score: Expr) -> tuple[Expr, Expr]:
     if uses is None or not uses:
         return Num(1.0), score
     first = uses[0]
-    if any(u != first for u in uses) or _mentions(first, set(INDEX_NAMES) | {"x"}) or _loads(first):
+    if any(u != first for u in uses) or {*INDEX_NAMES, "x"} & names_in(first) or _loads(first):
         return Num(1.0), score
     return first, _without_scale(score, first)
 
@@ -140,9 +141,9 @@ def _scaled_uses(expr: Expr) -> list[Expr] | None:
     """The factors of every use of x; None when one stands without a factor."""
     match expr:
         case Binary("*", Name("x"), c) | Binary("*", c, Name("x")):
-            return None if _mentions(c, {"x"}) else [c]
+            return None if "x" in names_in(c) else [c]
         case Binary("/", Name("x"), c):
-            return None if _mentions(c, {"x"}) else [Binary("/", Num(1.0), c)]
+            return None if "x" in names_in(c) else [Binary("/", Num(1.0), c)]
         case Name("x"):
             return None
     from engine.cuir.nodes import children
@@ -167,10 +168,6 @@ def _without_scale(expr: Expr, scale: Expr) -> Expr:
     return map_children(expr, lambda e: _without_scale(e, scale))
 
 
-def _mentions(expr: Expr, names: set[str]) -> bool:
-    return any(isinstance(e, Name) and e.id in names for e in walk_expr(expr))
-
-
 def _loads(expr: Expr) -> bool:
     return any(isinstance(e, Index) for e in walk_expr(expr))
 
@@ -185,12 +182,7 @@ def plain_heads(kv_head: Expr) -> bool:
 
 def _size_names(recipe: Recipe, writer: _Writer) -> set[str]:
     skip = {*INDEX_NAMES, "x", "s", "inf", "nan", "LOG2E", "LN2", *writer.tensors, *writer.scalars}
-    return {
-        e.id
-        for expr in (recipe.score, recipe.keep)
-        for e in walk_expr(expr)
-        if isinstance(e, Name) and e.id not in skip
-    }
+    return set(names_in(recipe.score, recipe.keep) - skip)
 
 
 class _Writer:

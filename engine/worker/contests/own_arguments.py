@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from engine.cuir.nodes import Expr, Index, Name, walk_expr
+from engine.cuir.nodes import Expr, Index, names_in, walk_expr
 from engine.cuir.scalar import evaluate
 from engine.worker.contests.rivals import Mask
 from engine.worker.problems.specrun import SpecRun
@@ -26,10 +26,7 @@ def cap_of(score: Expr, values: Mapping[str, float]) -> tuple[float, float] | No
     float64: the cap is its limit, the scale its slope at 0; then the form must hold at every probe
     to 1e-9.
     """
-    if any(
-        isinstance(e, Index) or (isinstance(e, Name) and e.id in ("b", "h", "i", "j"))
-        for e in walk_expr(score)
-    ):
+    if {"b", "h", "i", "j"} & names_in(score) or _loads(score):
         return None
 
     def at(x: float) -> float:
@@ -52,6 +49,10 @@ def cap_of(score: Expr, values: Mapping[str, float]) -> tuple[float, float] | No
     return (scale, far) if capped and scale > 0 else None
 
 
+def _loads(expr: Expr) -> bool:
+    return any(isinstance(e, Index) for e in walk_expr(expr))
+
+
 def window_of(
     run: SpecRun, inputs: Mapping[str, Tensor], sizes: Mapping[str, int], mask: Mask
 ) -> Window | None:
@@ -67,10 +68,7 @@ def window_of(
     if run.recipe is None:
         return None
     keep = run.recipe.keep
-    if any(
-        isinstance(e, Index) or (isinstance(e, Name) and e.id in ("b", "h"))
-        for e in walk_expr(keep)
-    ):
+    if {"b", "h"} & names_in(keep) or _loads(keep):
         return None
     n_q, n_k = sizes["Nq"], sizes["Nk"]
     band = max(1, (1 << 25) // max(n_k, 1))

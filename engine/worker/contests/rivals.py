@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from engine.cuir.nodes import Binary, Expr, Name, Num, walk_expr
+from engine.cuir.nodes import Binary, Expr, Name, Num, names_in, walk_expr
 from engine.cuir.scalar import evaluate
 from engine.spec.recipes.recipe import Recipe
 from engine.spec.reference.oracle import environment
@@ -105,8 +105,7 @@ class Mask:
 def mask_of(run: SpecRun, inputs: Mapping[str, Tensor], sizes: Mapping[str, int]) -> Mask:
     """Count kept pairs by the recipe's predicate, in bands of rows; per head where it differs."""
     recipe = recipe_of(run)
-    names = {e.id for e in walk_expr(recipe.keep) if isinstance(e, Name)}
-    by_head = _index_dependent(recipe, names)
+    by_head = any(mask_axes(run))
     n_q, n_k = sizes["Nq"], sizes["Nk"]
     env = environment_of(run, inputs, sizes)
     heads = [(b, h) for b in range(sizes["B"]) for h in range(sizes["Hq"])] if by_head else [(0, 0)]
@@ -133,10 +132,6 @@ def recipe_of(run: SpecRun) -> Recipe:
     return run.recipe
 
 
-def _index_dependent(recipe: Recipe, names: set[str]) -> bool:
-    return any(_axes(recipe, names))
-
-
 def environment_of(
     run: SpecRun, inputs: Mapping[str, Tensor], sizes: Mapping[str, int]
 ) -> dict[str, Any]:
@@ -159,9 +154,9 @@ def linear_score(score: Expr) -> tuple[Expr, Expr | None] | None:
         case Binary("+", left, right):
             for first, rest in ((left, right), (right, left)):
                 found = linear_score(first)
-                if found is not None and found[1] is None and not _has(rest, "x"):
+                if found is not None and found[1] is None and "x" not in names_in(rest):
                     return found[0], rest
-        case Binary("-", left, right) if not _has(right, "x"):
+        case Binary("-", left, right) if "x" not in names_in(right):
             found = linear_score(left)
             if found is not None and found[1] is None:
                 return found[0], Binary("-", Num(0.0), right)
@@ -171,14 +166,8 @@ def linear_score(score: Expr) -> tuple[Expr, Expr | None] | None:
 def _sizes_only(expr: Expr) -> bool:
     from engine.cuir.nodes import Index
 
-    return not any(
-        isinstance(e, Index) or (isinstance(e, Name) and e.id in ("x", "b", "h", "i", "j"))
-        for e in walk_expr(expr)
-    )
-
-
-def _has(expr: Expr, name: str) -> bool:
-    return any(isinstance(e, Name) and e.id == name for e in walk_expr(expr))
+    loads = any(isinstance(e, Index) for e in walk_expr(expr))
+    return not loads and not {"x", "b", "h", "i", "j"} & names_in(expr)
 
 
 def bare_rivals(run: SpecRun, mask: Mask, d: int) -> dict[str, Contestant]:
@@ -221,8 +210,7 @@ def dense_mask(
     q, k, v = (run.canonical(inputs, role) for role in ("q", "k", "v"))
     with torch.device(run.device):
         env = environment(recipe, inputs, q, k, v)
-        used = {e.id for x in (recipe.keep, bias) if x for e in walk_expr(x) if isinstance(e, Name)}
-        by_b, by_h = _axes(recipe, used)
+        by_b, by_h = _axes(recipe, names_in(recipe.keep, *([bias] if bias else [])))
         each = (sizes["B"] if by_b else 1) * (sizes["Hq"] if by_h else 1)
         count = each * sizes["Nq"] * sizes["Nk"]
         if count * 10 > DENSE_BYTES:
@@ -236,9 +224,9 @@ def dense_mask(
 def mask_axes(run: SpecRun) -> tuple[bool, bool]:
     """Whether the mask differs from batch to batch, and from head to head."""
     recipe = recipe_of(run)
-    return _axes(recipe, {e.id for e in walk_expr(recipe.keep) if isinstance(e, Name)})
+    return _axes(recipe, names_in(recipe.keep))
 
 
-def _axes(recipe: Recipe, names: set[str]) -> tuple[bool, bool]:
+def _axes(recipe: Recipe, names: frozenset[str]) -> tuple[bool, bool]:
     dims = {d for item in recipe.extra() if item.name in names for d in item.dims}
     return "b" in names or "B" in dims, "h" in names or bool(dims & {"Hq", "Hkv"})

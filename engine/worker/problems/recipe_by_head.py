@@ -8,9 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from engine.cuir.nodes import Expr
 from engine.cuir.scalar import evaluate
 from engine.spec.recipes.recipe import Recipe
-from engine.spec.reference.oracle import of_row, weighed, widened
+from engine.spec.reference.oracle import canonical_layout, of_row, weighed, widened
 from engine.spec.reference.sums import evaluated
 from engine.worker.problems.specrun import SpecRun
 
@@ -22,25 +23,35 @@ def one_head(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """O [Nq, Dv], sum_j |w_ij v_jd| [Nq, Dv] as the output is scaled, and which rows keep a key
     [Nq]."""
-    recipe = run.recipe
-    assert recipe is not None
+    assert run.recipe is not None
+    with torch.device(run.device):
+        return _one_head(run.recipe, inputs, sizes, b, h)
+
+
+def _one_head(
+    recipe: Recipe, inputs: Mapping[str, Tensor], sizes: Mapping[str, int], b: int, h: int
+) -> tuple[Tensor, Tensor, Tensor]:
     env: dict[str, Any] = {**sizes, "b": b, "h": h}
     for item in recipe.extra():
         env[item.name] = inputs[item.name] if item.dims else inputs[item.name].item()
     kv = int(evaluate(recipe.kv_head, dict(env)))
-    q = _operand(recipe, "q", inputs, run.canonical(inputs, "q")[b, h].double(), env)
-    k = _operand(recipe, "k", inputs, run.canonical(inputs, "k")[b, kv].double(), env | {"h": kv})
-    v = run.canonical(inputs, "v")[b, kv].double()
-    env |= {run.role[role].name: inputs[run.role[role].name].double() for role in ("q", "k")}
+    heads = {"q": h, "k": kv, "v": kv}
+    q, k, v = (canonical_layout(recipe, r, inputs)[b, n].double() for r, n in heads.items())
+    q = _operand(recipe, "q", inputs, q, env)
+    k = _operand(recipe, "k", inputs, k, env | {"h": kv})
+    env |= {i.name: inputs[i.name].double() for i in recipe.inputs if i.role in ("q", "k")}
+    others = None
+    if recipe.other is not None:
+        others = _one_head(recipe.alone(other=True), inputs, sizes, b, h)
     band = max(1, BAND // max(k.shape[0], 1))
     parts: list[tuple[Tensor, Tensor, Tensor]] = []
-    with torch.device(run.device):
-        j = torch.arange(k.shape[0])[None, :]
-        for first in range(0, q.shape[0], band):
-            rows = q[first : first + band]
-            i = torch.arange(first, first + rows.shape[0])[:, None]
-            env |= {"i": i, "j": j, "x": rows @ k.T}
-            parts.append(_band(recipe, env, v))
+    j = torch.arange(k.shape[0])[None, :]
+    for first in range(0, q.shape[0], band):
+        rows = q[first : first + band]
+        i = torch.arange(first, first + rows.shape[0])[:, None]
+        env |= {"i": i, "j": j, "x": rows @ k.T}
+        beside = None if others is None else tuple(t[first : first + band] for t in others[:2])
+        parts.append(_band(recipe, env, v, beside))
     o, size, live = (torch.cat(p) for p in zip(*parts, strict=True))
     return o, size, live
 
@@ -61,12 +72,25 @@ def _operand(
     return value.broadcast_to(raw.shape[0], env["D"])
 
 
-def _band(recipe: Recipe, env: dict[str, Any], v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _band(
+    recipe: Recipe, env: dict[str, Any], v: Tensor, other: tuple[Tensor, ...] | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """What `one_head` gives of some rows; `other` is O and its size of another attention."""
     keep, weights, _ = weighed(recipe, env)
     live = keep.any(-1)
     o, size = weights @ v, weights.abs() @ v.abs()
+    names = {**of_row(env), "d": torch.arange(v.shape[1])[None, :]}
+
+    def made(what: Expr, **at: Tensor) -> Tensor:
+        return torch.as_tensor(evaluated(what, names | at))
+
+    if recipe.other is not None and other is not None:
+        together = recipe.other.value
+        o = made(together, o=o, o2=other[0])
+        # What is taken away from the one counts as what is added to it.
+        ways = [made(together, o=size, o2=sign * other[1]).abs() for sign in (1.0, -1.0)]
+        size = torch.maximum(*ways)
     if recipe.changes_output:
-        names = {**of_row(env), "d": torch.arange(v.shape[1])[None, :]}
-        o, size = (torch.as_tensor(evaluated(recipe.output, {**names, "o": t})) for t in (o, size))
+        o, size = (made(recipe.output, o=t) for t in (o, size))
         o, size = torch.where(live[:, None], o, 0.0), size.abs()
     return o, size, live

@@ -26,6 +26,9 @@ def test_what_changed_on_disk_is_not_lowered(
         package = find_kernel(str(folder))
         session = start(bench, package, spec, choose_options(package), "tester")
     events = len(Store.open(store).load(session).events)
+    assert main(["lower", session, "--store", str(store)]) == 2  # nothing was proposed yet
+    told = capsys.readouterr()
+    assert told.out == "" and f"{session} has no target yet" in told.err
     file = spec if changed == "spec" else folder / "kernel.cu"
     file.write_bytes(file.read_bytes() + b"\n")
     assert main(["lower", session, "--store", str(store)]) == 2

@@ -11,7 +11,7 @@ import pytest
 from cubridge_tui.cli import main
 from engine.build.tools.toolchain import find_toolchain
 from engine.errors import InputError, MissingTool
-from engine.lift.files.kernel_package import with_source
+from engine.gates.outcome import Found
 from engine.service.session.adaptation import Adaptation
 from engine.service.session.disk_inputs import session_kernel
 from engine.service.session.package_export import export_session
@@ -83,6 +83,25 @@ def test_the_same_version_is_accepted_where_that_is_asked(
     assert "not accepted: " in told and "G3 fail" in told and f"--session {session}" in told
 
 
+def test_a_gate_that_is_asked_for_and_does_not_run_is_missing(
+    session: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert main(["check", session, "--json"]) == 0
+    assert [s["verdict"] for s in json.loads(capsys.readouterr().out)["stages"]] == ["pass"] * 2
+    monkeypatch.setattr("engine.service.session.stage_work.kernel_moved", lambda _: "the source")
+    assert main(["check", session, "--json"]) == 3
+    told = [s["verdict"] for s in json.loads(capsys.readouterr().out)["stages"]]
+    assert told == ["not_run", "pass"]
+    monkeypatch.setattr(
+        "engine.service.session.stage_work.Work.ask_judge",
+        lambda *_, **__: Found(False, "made for a test", {}),
+    )
+    assert main(["check", session]) == 1  # a fail is more than what did not run
+
+
 def test_status_says_what_is_stale_and_what_to_type(
     session: str, tmp_path: Path, capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
@@ -105,6 +124,19 @@ def test_status_says_what_is_stale_and_what_to_type(
     assert code == 0 and row["folder"] == str(folder) and row["session"] == session
     assert row["level"] == "cpu-verified" and row["stale"] == {} and row["steps"] == []
 
+    # A file that somebody edited, and one that is gone.
+    kernel = (folder / "kernel.cu").read_bytes()
+    (folder / "kernel.cu").write_bytes(kernel.replace(b"0", b"1", 1))
+    code, row = told()
+    assert code == 1 and row["stale"] == {"files": "kernel.cu is not what was accepted"}
+    assert row["steps"] == [f"cubridge export {session} {folder}"]
+    (folder / "kernel.cu").write_bytes(kernel)
+    (folder / "README.md").unlink()
+    assert told()[1]["stale"] == {"files": "README.md cannot be read: No such file or directory"}
+    assert main(["export", session, str(folder)]) == 0
+    capsys.readouterr()
+    assert told()[0] == 0
+
     # Another compiler than the one that judged.
     data = json.loads((folder / "verdicts.json").read_text())
     next(v for v in data["verdicts"] if v["gate"] == "G3")["subject"]["compiler"] = "nvcc 1.0"
@@ -122,7 +154,7 @@ def test_status_says_what_is_stale_and_what_to_type(
 
     # The kernel that it came from changed.
     changed = rewritten(tmp_path, "STAGES = 2", "STAGES = 3")
-    moved = with_source(find_kernel("flash_fwd_sm80"), changed)
+    moved = find_kernel("flash_fwd_sm80").with_source(changed)
     monkeypatch.setattr(status, "session_kernel", lambda state: moved)
     assert main(["status", str(repository)]) == 1
     out = capsys.readouterr().out
@@ -150,7 +182,7 @@ def test_status_says_what_is_stale_and_what_to_type(
         path.write_bytes(path.read_bytes().replace(asked, asked + b"\n"))
     code = main(["status", str(repository), "--store", str(tmp_path / "other.git"), "--json"])
     row = json.loads(capsys.readouterr().out)["kernels"][0]
-    assert code == 1 and list(row["stale"]) == ["spec"] and "adapt" in row["steps"][0]
+    assert code == 1 and list(row["stale"]) == ["files", "spec"] and "adapt" in row["steps"][0]
 
 
 def test_what_is_no_repository_or_no_verdicts_is_said(

@@ -31,18 +31,22 @@ def costs(**more: Cost) -> Costs:
 def test_a_hunk_that_saves_time_says_how_much_against_whom() -> None:
     found = costs(h1=Cost(1200.0, 42.0, 2.0, BOUND))
     line = cost_line(found, "h1", ["h4"])
-    assert "without it and h4: 1,200 us, +100% against all accepted" in line
-    assert "1.20 of the expert's" in line and "42 TFLOP/s of kept pairs" in line
+    assert "saves time: without it and h4 1,200 us, +100% against 600 us with all hunks" in line
+    assert "the expert's kernel takes 1,000 us" in line and "42 TFLOP/s of kept pairs" in line
     assert "2.00 pairs visited for each kept" in line and BOUND in line
     assert change_of(found, "h1") == "+100%"
+    assert "and the 7 hunks that need it 1,200 us" in cost_line(found, "h1", list("abcdefg"))
+    faster = costs(h1=Cost(500.0, 100.0, 1.0, BOUND))
+    assert "takes time: without it 500 us, -17%" in cost_line(faster, "h1")
 
 
 def test_what_is_within_the_known_error_is_no_difference() -> None:
     found = costs(h2=Cost(600.0 * (1 + KNOWN_ERROR * 0.9), 80.0, 1.02, BOUND))
-    assert "no difference that the model can tell (+8%)" in cost_line(found, "h2")
+    assert "no difference that the model can tell: without it +8%" in cost_line(found, "h2")
     assert change_of(found, "h2") == "="
     words = bar_words(costs(now=Cost(990.0, 51.0, 1.9, BOUND)), "now")
-    assert "≈ expert's" in words[0] and "1.65 of all accepted" in words[0] and "A100" in words[0]
+    assert "≈ expert's time, 1.65 x all hunks' time" in words[0]
+    assert all("A100" in w and w.endswith(("time ", "TFLOP/s ")) for w in words)
     assert len(words[0]) > len(words[1]) > len(words[2])
 
 

@@ -380,11 +380,12 @@ async def test_help_palette_recipe_inspector_and_log_open_and_close(proposed: Pr
 async def test_the_review_is_exported_as_one_file(proposed: Proposed, tmp_path: Path) -> None:
     async with Driver(proposed[1]) as d:
         await d.press("A", "X", "enter")
-        files = list(tmp_path.glob("*-review.md"))
-        assert len(files) == 1
-        text = files[0].read_text()
-        assert "Keep what the spec keeps" in text and "```diff" in text
-        assert "kernel `flash_fwd_sm80`, spec `softcap_causal.py`." in text
+        (page,) = tmp_path.glob("*.html")
+        text = page.read_text()
+        assert "Keep what the spec keeps" in text and "Content-Security-Policy" in text
+        assert "<code>flash_fwd_sm80</code>" in text
+        await d.press("X", "enter", "y")
+        assert "any browser shows it" in d.status()
 
 
 async def test_a_spec_changed_on_disk_is_a_banner_and_one_key(

@@ -20,7 +20,6 @@ from cubridge_tui.screens.gpu import GpuScreen
 from cubridge_tui.screens.mask import MaskScreen
 from cubridge_tui.screens.replay import ReplayScreen
 from cubridge_tui.widgets.line import Line
-from cubridge_tui.widgets.replay_deck import ReplayDeck
 from engine.types import Level, Stage, VerdictKind
 from sessions.store import Store
 from tests.cubridge_tui.conftest import screen_text, settled
@@ -75,7 +74,7 @@ async def test_a_session_plays_and_a_step_becomes_a_new_session(tmp_path: Path) 
         screen = app.screen
         assert isinstance(screen, ReplayScreen)
         assert "REPLAY" in screen_text(app) and "read-only" in screen_text(app)
-        deck = screen.decks[0]
+        deck = screen.deck
         await press(app, pilot, "s", "s", "b")
         assert deck.position == 1
         await press(app, pilot, "b", "right_curly_bracket")
@@ -114,28 +113,6 @@ async def test_a_session_plays_and_a_step_becomes_a_new_session(tmp_path: Path) 
     assert store.load(session).commit == before
 
 
-async def test_two_sessions_side_by_side(tmp_path: Path) -> None:
-    path = tmp_path / "store.git"
-    placed(path, Stage.LIFTED)
-    made(Store.open(path), Stage.TARGET, "alibi_causal")
-    async with app_on(path, size=(180, 40)) as (app, pilot):
-        await press(app, pilot, "p", "o")
-        assert "play beside" in screen_text(app)
-        await press(app, pilot, "j", "enter")
-        screen = app.screen
-        assert isinstance(screen, ReplayScreen) and len(screen.decks) == 2
-        coming = ReplayDeck(screen.decks[0].session, screen.decks[0].tape)
-        assert coming.position == 0  # which the screen asks of one that is not mounted yet
-        await press(app, pilot, "s", "s")
-        assert [d.position for d in screen.decks] == [2, 2]
-        await press(app, pilot, "t", "s")
-        assert [d.position for d in screen.decks] == [3, 2]
-        await press(app, pilot, "o")
-        assert len(screen.decks) == 1
-        await press(app, pilot, "escape")
-        assert not isinstance(app.screen, ReplayScreen)
-
-
 async def test_replay_of_what_is_gone_says_so(tmp_path: Path) -> None:
     path = tmp_path / "store.git"
     placed(path, Stage.SOURCE)
@@ -143,7 +120,7 @@ async def test_replay_of_what_is_gone_says_so(tmp_path: Path) -> None:
         app.open_replay("no-such-session")
         await settled(app, pilot)
         assert "no session" in screen_text(app)
-        await press(app, pilot, "s", "space", "c", "o")
+        await press(app, pilot, "s", "b", "space", "right_square_bracket", "c")
         assert app.is_running
 
 

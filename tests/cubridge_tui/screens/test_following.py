@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cubridge_tui.model.linediff import changed_words, with_changed_words
-from cubridge_tui.model.rows import Row, RowKind, fitted
+from cubridge_tui.model.rows import CHANGES, EVERY, Row, RowKind, fitted
 from engine.types import Stage
 from tests.cubridge_tui.screens.test_adaptation import Driver
 
@@ -80,5 +83,18 @@ def test_pieces_are_told_from_whole_rows() -> None:
     assert [r.kind for r in shown[:-2]] == [RowKind.NOTE] * (len(shown) - 2)
     assert list(places) == [0] * (len(shown) - 2) + [1, 2]
     assert all(r.text.startswith("       ") for r in shown[1:-2])
-    every, _ = fitted(rows, 40, every=True)
+    every, _ = fitted(rows, 40, EVERY)
     assert [r.number for r in every if r.kind is RowKind.SAME] == [1, None, None, 2]
+
+
+@given(st.text("ab .(", min_size=1, max_size=120), st.integers(20, 60), st.data())
+def test_what_changed_is_marked_in_the_pieces_of_a_line(text: str, width: int, data: Any) -> None:
+    """Every character that was marked, but for blanks at a break, is marked once, and no other."""
+    begin = data.draw(st.integers(0, len(text) - 1))
+    end = data.draw(st.integers(begin + 1, len(text)))
+    row = Row(text, RowKind.ADD, 7, "rules", changed=((begin, end),))
+    shown, _ = fitted([row], width, CHANGES)
+    marked = "".join(r.text[a:b] for r in shown for a, b in r.changed)
+    assert marked.replace(" ", "") == text[begin:end].replace(" ", "")
+    assert [r.number for r in shown] == [7] + [None] * (len(shown) - 1)
+    assert all(len(r.text) <= width for r in shown)

@@ -179,7 +179,7 @@ async def test_a_replayed_rejection_is_in_view_and_a_fork_opens_at_the_next_deci
         await d.press("end")
         screen = d.app.screen
         assert isinstance(screen, ReplayScreen)
-        deck = screen.decks[0]
+        deck = screen.deck
         assert "rejected rules/h6" in deck.tape.steps[deck.position].words
         pane = deck.text
         row = pane.row

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
+from rich.cells import cell_len
 from textual.app import App, ComposeResult
 
+from cubridge_tui.actions import key_named
 from cubridge_tui.widgets.line import Line
 
 
@@ -30,6 +34,32 @@ async def test_a_blank_stands_between_the_sides_at_any_length(right: str) -> Non
         assert seen == {False, True}
 
 
+@pytest.mark.parametrize(
+    ("words", "keys"),
+    [
+        ("Decide on 2 hunks: a accepts, x rejects, A accepts all", ("a", "x", "A")),
+        ("Meanings: M asks a model, e on the op writes one by hand", ("M", "e")),
+        ("undone: 最 rejected h4 (a title of the spec); U makes it again", ("U",)),
+        ("The spec changed on disk: ! takes it in, or restore it", ("!",)),
+        ("s adapts a kernel to a spec; tab changes lists", ("s", "tab")),
+    ],
+)
+async def test_a_click_on_a_clause_presses_the_key_that_it_begins_with(
+    words: str, keys: tuple[str, ...]
+) -> None:
+    async with Lines().run_test(size=(120, 5)) as pilot:
+        line = pilot.app.query_one(Line)
+        line.put([(" Next: ", "dim"), ("q", "key"), (f"  {words}", "title")])
+        cells = [line.key_at(x) for x in range(cell_len(line.text))]
+        assert set(cells) <= {"", "q", "exclamation_mark", *keys}
+        for key in keys:
+            before = line.text[: re.search(rf"(?<=[ ]){re.escape(key)} \w+", line.text).start()]  # type: ignore[union-attr]
+            at = cell_len(before)
+            pressed = key_named(key)
+            assert cells[at] == cells[at + len(key) + 2] == pressed
+            assert cells[at - 2] != pressed or at < 10
+
+
 def test_a_pass_that_visits_tiles_for_nothing_is_amber_and_costs_are_in_the_bar() -> None:
     from types import SimpleNamespace
 
@@ -45,8 +75,12 @@ def test_a_pass_that_visits_tiles_for_nothing_is_amber_and_costs_are_in_the_bar(
         stage=lambda _: SimpleNamespace(artifacts={"kernel.cu": "1"}), verdicts=(amber,),
         verdict=lambda gate: amber if gate is Gate.G2 else None, level=Level.NONE, acceptance=None,
     )  # fmt: skip
-    forms = list(_forms(state, "s", ("on A100 8,580 us, 0.65 of expert's ", "0.65 ")))  # type: ignore[arg-type]
+    forms = list(_forms(state, "s", ("on A100 8,580 us, 0.65 x expert's time ", "0.65 ")))  # type: ignore[arg-type]
     words = ["".join(t for t, _ in (*left, *right)) for left, right in forms]
     assert "G2 ✓° pass, 25% of its tiles for nothing" in words[0] and "8,580 us" in words[0]
-    assert ("G2✓°", "stale") in forms[3][0] and AMBER == "°"
-    assert "0.65" in words[-5] and "0.65" not in words[-1]  # what is predicted goes last
+    assert ("G2✓°", "stale") in forms[-1][0] and AMBER == "°"
+    named = ["target G2" in w for w in words]
+    assert named == sorted(named, reverse=True)  # the stages' names go after what is predicted
+    told = ["0.65" in w for w, n in zip(words, named, strict=True) if n]
+    assert told == [True] * 5 + [False] * 2 and "level none" not in words[4]
+    assert "0.65" in words[-3] and "0.65" not in words[-1] and "level none" in words[5]

@@ -17,6 +17,7 @@ from engine.foreign.probe.find import find
 from engine.foreign.probe.found import found_rows, found_text
 from engine.foreign.probe.places import Found
 
+FOLDER = Path(__file__).parent / "kernels"
 MMA = Path(__file__).parents[1] / "ptx" / "kernels" / "mma.cu"
 
 
@@ -138,12 +139,56 @@ def test_registers_of_a_matmul() -> None:
     assert raw.to_score == "scale * 0.693147181f"
     assert [(x.counter, x.keys, x.key) for x in found.loops] == [("tile", 32, "tile * kKeys")]
     held = {(m.what, m.variable) for m in found.meanings}
-    assert {("m", "most"), ("alpha", "shrink"), ("l", "sum"), ("S", "s")} <= held
+    assert {("m", "most"), ("alpha", "shrink"), ("l", "sum"), ("S", "s"), ("P", "s")} <= held
+    assert [(r.what, r.line, r.variable) for r in found.rows] == [
+        ("l", 130, "sum[r]"), ("m", 103, "high"),
+    ]  # fmt: skip
     assert not {v for what, v in held if what == "LSE"}
     # A maximum that holds the same numbers is no place: it was read already.
     assert any("high" in words for words in found.refused)
     assert "s[n][2 * r + j] holds scores" in found_text(found)
     assert found_rows(found)["hooks"][0]["places"][0]["line"] == 99
+
+
+def _tiles(folder: Path, renamed: dict[str, str]) -> Found:
+    text = (FOLDER / "tiles.cu").read_text("utf-8")
+    for old, new in renamed.items():
+        text = re.sub(rf"\b{old}\b", new, text)
+    path = folder / "theirs.cu"
+    path.write_text(text, encoding="utf-8")
+    return find(Asked(path, Flags("sm_80"), sizes=({"Hq": 2, "N": 32, "D": 32},)))
+
+
+def test_packed_tiles_and_their_twin(tmp_path: Path) -> None:
+    found = _tiles(tmp_path, {})
+    (place,) = found.hooks[0].places
+    assert (place.line, place.variable, place.elements) == (110, "block", 8)
+    assert place.element == "reinterpret_cast<float*>(&block)[e]"
+    assert dict(place.coordinates) == {
+        "b": "int(blockIdx.z)", "h": "int(blockIdx.y)",
+        "i": "begin + int(threadIdx.x % 32 / 4) + e / 2 % 2 * 8",
+        "j": "tile * 16 + int(threadIdx.x % 4 * 2) + e % 2 + e / 4 * 8",
+    }  # fmt: skip
+    # The maximum of a row, before it is used, and its whole sum, after the last tile.
+    assert [(r.what, r.line, r.variable, r.elements) for r in found.rows] == [
+        ("l", 126, "sum", 2), ("m", 73, "out", 2),
+    ]  # fmt: skip
+    assert {r.unit for r in found.rows} == {"1", "1 / scale"}
+    # Weights as floats, and as two halves in a register.
+    held = {(m.variable, m.evidence.split("(")[1].split(")")[0])
+            for m in found.meanings if m.what == "P"}  # fmt: skip
+    assert {("block", "f32"), ("weights", "bf16")} <= held
+    twin = _tiles(tmp_path, {
+        "kWarps = 1": "kWarps = 2", "block": "acc", "tile": "step", "most": "top", "begin": "start",
+        "out": "to", "data": "of8",
+    })  # fmt: skip
+    (other,) = twin.hooks[0].places
+    assert (other.line, other.variable, other.elements) == (110, "acc", 8)
+    assert other.coordinates["j"] == place.coordinates["j"].replace("tile", "step")
+    assert other.coordinates["i"] != place.coordinates["i"]  # a warp more
+    assert [(r.what, r.line, r.unit) for r in twin.rows] == [
+        (r.what, r.line, r.unit) for r in found.rows
+    ]
 
 
 def test_a_recurrence_has_no_scores(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

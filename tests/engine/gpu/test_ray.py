@@ -1,6 +1,7 @@
 """The Ray runner against a real cluster: Ray's own processes on this machine.
 
-The cluster says that it has one GPU, which Ray takes on trust; the jobs here need none.
+The cluster says that it has two GPUs, which Ray takes on trust; the jobs here need none. What is
+asked from a node and from outside is asked at once: most of it is waiting.
 """
 
 from __future__ import annotations
@@ -16,10 +17,13 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -49,6 +53,7 @@ time.sleep(600)
 
 
 pytestmark = pytest.mark.extras
+T = TypeVar("T")
 SKIPPED = "Ray is not installed: pip install -e '.[ray]'"
 
 
@@ -91,9 +96,6 @@ def cluster_of(gpus: int) -> Iterator[Cluster]:
             until_heard(port, process, folder / "log")
         until_served(client)
         yield Cluster(f"127.0.0.1:{head}", f"ray://127.0.0.1:{client}", folder, mark)
-        process.terminate()
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(30)
     finally:
         watchdog.end_carriers(mark)
         process.wait()
@@ -126,13 +128,17 @@ def until_served(port: int) -> None:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    with cluster_of(1) as found:
+    with cluster_of(2) as found:
         yield found
 
 
-@pytest.fixture(params=["a node", "a machine outside"])
-def address(request: pytest.FixtureRequest, cluster: Cluster) -> str:
-    return cluster.address if request.param == "a node" else cluster.client
+def from_both(cluster: Cluster, ask: Callable[[str, Path], T], folder: Path) -> list[T]:
+    """What it gives with the address for a node and with the one for a machine outside, each with
+    a folder of its own, both at once."""
+    addresses = (cluster.address, cluster.client)
+    folders = (folder / "a node", folder / "a machine outside")
+    with ThreadPoolExecutor(2) as threads:
+        return list(threads.map(ask, addresses, folders))
 
 
 @pytest.fixture(autouse=True)
@@ -183,36 +189,41 @@ def kill_parts_of(cluster: Cluster, part: str) -> None:
                 os.kill(pid, signal.SIGKILL)
 
 
-def test_a_job_goes_to_a_worker_and_its_result_comes_back(
-    cluster: Cluster, address: str, tmp_path: Path
-) -> None:
-    job = job_of(tmp_path / "job", TELLS)
-    said: list[str] = []
-    result = Ray(address).run(job, ["--samples", "3"], None, said.append)
-    found = json.loads(result.read_text())
-    assert result == job / "result.json"
-    assert not Path(found["here"]).is_relative_to(tmp_path), "it ran in a folder of its own"
-    assert found["files"] == ["kernel", "run.py"], "neither work nor an old result came along"
-    assert found["options"] == ["--samples", "3"] and found["kernel"] == "x"
-    assert found["gpus"] == "0", "Ray gave it the one GPU"
-    assert found["path"] is None
-    assert said[-2:] == ["two lines", "of the job"]
+def test_a_job_goes_to_a_worker_and_its_result_comes_back(cluster: Cluster, tmp_path: Path) -> None:
+    def ask(address: str, folder: Path) -> str:
+        job = job_of(folder, TELLS)
+        said: list[str] = []
+        result = Ray(address).run(job, ["--samples", "3"], None, said.append)
+        found = json.loads(result.read_text())
+        assert result == job / "result.json"
+        assert not Path(found["here"]).is_relative_to(tmp_path), "it ran in a folder of its own"
+        assert found["files"] == ["kernel", "run.py"], "neither work nor an old result came along"
+        assert found["options"] == ["--samples", "3"] and found["kernel"] == "x"
+        assert found["path"] is None
+        assert said[-2:] == ["two lines", "of the job"]
+        return str(found["gpus"])
+
+    assert set(from_both(cluster, ask, tmp_path)) <= {"0", "1"}, "Ray gave each one GPU"
     assert not left_on(cluster)
 
 
-def test_the_whole_of_a_cancelled_job_ends(cluster: Cluster, address: str, tmp_path: Path) -> None:
-    cancel = threading.Event()
-    pids: list[int] = []
+def test_the_whole_of_a_cancelled_job_ends(cluster: Cluster, tmp_path: Path) -> None:
+    def ask(address: str, folder: Path) -> list[int]:
+        cancel = threading.Event()
+        pids: list[int] = []
 
-    def see(line: str) -> None:
-        if line.startswith("pids"):
-            pids.extend(map(int, line.split()[1:]))
-            cancel.set()
+        def see(line: str) -> None:
+            if line.startswith("pids"):
+                pids.extend(map(int, line.split()[1:]))
+                cancel.set()
 
-    with pytest.raises(Interrupted):
-        Ray(address).run(job_of(tmp_path / "job", HANGS), [], cancel, see)
-    until_gone(cluster, pids)
-    assert len(pids) == 2
+        with pytest.raises(Interrupted):
+            Ray(address).run(job_of(folder, HANGS), [], cancel, see)
+        return pids
+
+    found = from_both(cluster, ask, tmp_path)
+    until_gone(cluster, [*chain(*found)])
+    assert [len(pids) for pids in found] == [2, 2]
 
 
 @pytest.mark.parametrize(
@@ -246,57 +257,96 @@ def test_a_cluster_that_asks_for_a_token_says_so(
     assert "RAY_AUTH_MODE=token" in str(found.value.fix)
 
 
-def test_a_cluster_without_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    said: list[str] = []
-    with cluster_of(0) as found:
-        monkeypatch.setenv("RAY_AUTH_MODE", "token")
-        monkeypatch.setenv("HOME", str(found.folder))
-        job = job_of(tmp_path / "job", TELLS)
-        with pytest.raises(MissingTool, match=r"no GPU came free.*has 0 GPUs") as error:
-            Ray(found.address, wait=1.0).run(job, [], None, said.append)
-        assert "--num-gpus" in str(error.value.fix)
-        assert not left_on(found)
-    assert any(line.startswith("waiting for a GPU") for line in said)
-
-
-@pytest.mark.parametrize("outside", [False, True], ids=["a node", "a machine outside"])
 @pytest.mark.parametrize("part", ["", "gcs_server"], ids=["all of it", "its head's service"])
 def test_a_cluster_that_is_lost_while_the_job_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, outside: bool, part: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
 ) -> None:
     # Ray tries to get it back for half a minute and for a minute.
     monkeypatch.setenv("RAY_CLIENT_RECONNECT_GRACE_PERIOD", "1")
     monkeypatch.setenv("RAY_gcs_rpc_server_reconnect_timeout_s", "2")
     monkeypatch.setenv("RAY_AUTH_MODE", "token")
-    begun: list[str] = []
-    with cluster_of(1) as found:
+    both_run = threading.Barrier(2, timeout=120)
+    with cluster_of(2) as found:
         monkeypatch.setenv("HOME", str(found.folder))
+
+        def ask(address: str, folder: Path) -> str:
+            def see(line: str) -> None:
+                if line.startswith("pids") and both_run.wait() == 0:
+                    kill_parts_of(found, part)
+
+            with pytest.raises(InputError, match=r"(cluster|worker) was lost") as error:
+                Ray(address).run(job_of(folder, HANGS), [], None, see)
+            return str(error.value.fix)
+
+        assert all("run it again" in fix for fix in from_both(found, ask, tmp_path))
+
+
+def test_a_run_past_its_limit_says_that_it_is_the_limit(cluster: Cluster, tmp_path: Path) -> None:
+    def ask(address: str, folder: Path) -> list[int]:
+        pids: list[int] = []
 
         def see(line: str) -> None:
             if line.startswith("pids"):
-                begun.append(line)
-                kill_parts_of(found, part)
+                pids.extend(map(int, line.split()[1:]))
 
-        with pytest.raises(InputError, match=r"(cluster|worker) was lost") as error:
-            address = found.client if outside else found.address
-            Ray(address).run(job_of(tmp_path / "job", HANGS), [], None, see)
-        assert "run it again" in str(error.value.fix)
-    assert begun
+        with pytest.raises(InputError, match="ended at its limit of 12 s") as found:
+            Ray(address, limit=12.0).run(job_of(folder, HANGS), [], None, see)
+        assert "pack the job" in str(found.value.fix)
+        return pids
+
+    until_gone(cluster, [*chain(*from_both(cluster, ask, tmp_path))])
 
 
-def test_a_run_past_its_limit_says_that_it_is_the_limit(
-    cluster: Cluster, address: str, tmp_path: Path
+class Busy:
+    """Stands for the module `ray` of a cluster none of whose GPUs comes free."""
+
+    def __init__(self, gpus: float) -> None:
+        self.gpus = gpus
+
+    def wait(self, started: list[object], timeout: float) -> tuple[list[object], list[object]]:
+        time.sleep(timeout)
+        return [], started
+
+    def cluster_resources(self) -> dict[str, float]:
+        return {"GPU": self.gpus} if self.gpus else {"CPU": 2.0}
+
+
+@pytest.mark.parametrize(("gpus", "adds"), [(0, True), (2, False)])
+def test_a_gpu_that_does_not_come_free(
+    gpus: int, adds: bool, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pids: list[int] = []
+    with pytest.raises(ray_driver.Failed, match=rf"no GPU came free.*has {gpus} GPUs") as error:
+        ray_driver._wait_for_gpu(Busy(gpus), object(), 0.1)
+    assert error.value.answer["missing"]
+    assert ("--num-gpus" in error.value.answer["fix"]) is adds
+    assert "waiting for a GPU" in capsys.readouterr().out
 
-    def see(line: str) -> None:
-        if line.startswith("pids"):
-            pids.extend(map(int, line.split()[1:]))
 
-    with pytest.raises(InputError, match="ended at its limit of 12 s") as found:
-        Ray(address, limit=12.0).run(job_of(tmp_path / "job", HANGS), [], None, see)
-    assert "pack the job" in str(found.value.fix)
-    until_gone(cluster, pids)
+def test_a_job_that_waits_for_a_gpu_in_vain_leaves_nothing(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """Two jobs hold both GPUs, and a third one comes."""
+    cancel, begun = threading.Event(), threading.Barrier(3, timeout=120)
+
+    def hold(address: str, folder: Path) -> None:
+        def see(line: str) -> None:
+            if line.startswith("pids"):
+                begun.wait()
+
+        with pytest.raises(Interrupted):
+            Ray(address).run(job_of(folder, HANGS), [], cancel, see)
+
+    with ThreadPoolExecutor(1) as threads:
+        held = threads.submit(from_both, cluster, hold, tmp_path)
+        try:
+            begun.wait()
+            with pytest.raises(MissingTool, match=r"no GPU came free.*has 2 GPUs"):
+                job = job_of(tmp_path / "third", TELLS)
+                Ray(cluster.address, wait=0.5).run(job, [], None, lambda _: None)
+        finally:
+            cancel.set()
+        held.result()
+    until_gone(cluster, [])
 
 
 class NotReady:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -84,3 +85,24 @@ def test_a_patch_is_of_the_authors_files() -> None:
         "--- a/src/a.cu\n+++ b/src/a.cu\n@@ -1,2 +1,2 @@\n a\n-b\n\\ No newline at end of file\n"
         "+c\n\\ No newline at end of file\n"
     )
+
+
+@pytest.mark.parametrize("own", ["\n", "\r\n"])
+def test_lines_end_as_the_authors_do(own: str) -> None:
+    """Whoever wrote the text: the rules, which write "\\n", or a person in either way."""
+    file = Path("/k.cu")
+    data = own.join(["int a;", "int b;", "int c;"]).encode()
+    files = {file: data}
+    after = data.index(b"int b;") + 6
+    put = Edit(file, after, after, "\nint d;\nint e;", "t", "r")
+    made = apply(files, [put])[file]
+    assert made == own.join(["int a;", "int b;", "int d;", "int e;", "int c;"]).encode()
+    assert only_spans_changed(data, made, [put])
+    (hunk,) = hunks_of(files, [put], {})
+    for typed in ("int x;\nint y;", "int x;\r\nint y;", "int x;\nint y;\r"):
+        again = apply(files, edited([put], files, typed))[file]
+        assert again == own.join(["int a;", "int x;", "int y;", "int c;"]).encode()
+    assert apply(files, edited([put], files, hunk.after))[file] == made
+    last = replace(put, start=len(data), end=len(data))
+    assert apply(files, [last])[file] == data + f"{own}int d;{own}int e;".encode()
+    assert apply(files, edited([last], files, "int z;"))[file].endswith(f"{own}int z;".encode())

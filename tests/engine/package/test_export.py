@@ -69,7 +69,7 @@ def test_the_level_is_said(root: Path, level: Level, said: str) -> None:
 def test_an_override_names_the_person(root: Path) -> None:
     verdict = Verdict(Gate.G3, VerdictKind.OVERRIDDEN, "spills are fine", by="Ada")
     files = package_files(content(root, verdicts=(verdict,)), "attention")
-    assert "| G3 | overridden | by Ada: spills are fine |" in files["README.md"].decode()
+    assert "**overridden**: by Ada: spills are fine\n" in files["README.md"].decode()
 
 
 def test_texts_of_others_stay_texts(root: Path) -> None:
@@ -82,8 +82,8 @@ def test_texts_of_others_stay_texts(root: Path) -> None:
     files = package_files(made, "attention")
     tree = compile(files["__init__.py"], "__init__.py", "exec")
     assert "os" not in tree.co_names
-    row = next(r for r in files["README.md"].decode().splitlines() if r.startswith("| G1 "))
-    assert row.count("|") - row.count("\\|") == 4
+    rows = [r for r in files["README.md"].decode().splitlines() if r.startswith("- G")]
+    assert [r[2:4] for r in rows] == ["G1", "G2", "G3", "G4"] and "import os" in rows[0]
     assert "<b>" not in files["README.md"].decode().replace("\\<b>", "")
     for name in ("README.md", "kernel.cu"):
         assert "\nimport os" not in files[name].decode()
@@ -243,9 +243,9 @@ def test_the_readme_speaks_of_the_spec_s_own_names_and_of_all_that_is_given_back
 ) -> None:
     made = renamed(content(root), {"q": "query", "k": "key", "v": "value"})
     text = package_files(made, "mine")["README.md"].decode()
-    assert "| `query` | [B, Hq, Nq, D], float16 or bfloat16 |" in text
-    assert "| `key` | [B, Hkv, Nk, D], query's dtype |" in text
-    assert "query, key and value have contiguous rows" in text and "q's dtype |" not in text
+    assert "# query: [B, Hq, Nq, D], float16 or bfloat16\n" in text
+    assert "# key: [B, Hkv, Nk, D], query's dtype\n" in text
+    assert "query, key and value have contiguous rows" in text and "q's dtype\n" not in text
     assert "`out` is [B, Hq, Nq, D] of query's dtype; `lse` [B, Hq, Nq] float32" in text
     assert "Python 3.10, torch 2.6" in text
 
@@ -289,8 +289,27 @@ def test_the_judged_files_are_in_the_one_source(root: Path) -> None:
         assert judged == {name or "kernel.cu": sha256_of(data) for name, data in files.items()}
 
 
-def test_a_readme_is_a_screen_and_says_what_to_type(root: Path) -> None:
-    text = package_files(content(root), "mine")["README.md"].decode()
-    assert len(text.splitlines()) <= 72
-    for said in ("pip install ./mine", "mine.as_attention_interface", "## What is not"):
-        assert said in text
+def test_a_readme_is_a_screen_and_says_what_to_type_and_what_is_proven(root: Path) -> None:
+    proofs = [{"about": "the tile schedule", "goal": goal, "answer": answer, **arch}
+              for goal, answer, arch in (
+                  ("tiles are visited once", "proven", {}),
+                  ("tiles are visited once", "proven", {"arch": "sm_90"}),
+                  ("visited tiles exist", "proven", {}),
+                  ("visited tiles exist", "unknown", {"arch": "sm_90"}),
+              )]  # fmt: skip
+    runs = [{"case": "B 1, heads 2/1, Nq 5, Nk 7"}, {"case": "B 2, heads 4/2, Nq 129, Nk 7"},
+            {"case": "B 1, heads 1/1, Nq 900, Nk 900", "skipped": "no row"}]  # fmt: skip
+    details = {"proofs": proofs, "runs": runs, "unreached": ["Nk > 4096"]}
+    judged = (Verdict(Gate.G2, VerdictKind.PASS, "2 runs", 1.0, (), details),)
+    made = content(root, verdicts=judged, judged="f16_64")
+    text = package_files(made, "mine")["README.md"].decode()
+    assert len(text.splitlines()) <= 56
+    for said in (
+        "pip install ./mine", "mine.as_attention_interface", "Built for float16 and bfloat16, head",
+        "G2 (the adapted algorithm): **pass**: 2 runs",
+        "Proven for all sizes, of the tile schedule: tiles are visited once.",
+        "Run as `f16_64` at sizes from B 1 to 2, Hq/Hkv 2/1 to 4/2, Nq 5 to 129, Nk 7 (",
+        "## What is not", "What G1 (the original as it was read) and G3",
+        "Not proven, of the tile schedule: visited tiles exist.", "What no run had: Nk > 4096.",
+    ):  # fmt: skip
+        assert said in text, said

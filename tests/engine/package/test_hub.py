@@ -43,7 +43,8 @@ def test_it_says_what_to_build_and_carries_the_evidence(folder: Path) -> None:
     assert kernel["cuda-flags"][1:] == verdicts["build"]["compile"]
     card = (folder / "README.md").read_text()
     assert card.startswith("---\nlibrary_name: kernels\n---\n")
-    assert 'get_kernel("OWNER/full-hub", version=1)' in card and "pip install" not in card
+    assert 'get_kernel("OWNER/full-hub", version=1, trust_remote_code=True)' in card
+    assert "pip install" not in card and "-C arch" not in card
     assert "Level: cpu-verified" in card
 
 
@@ -54,6 +55,13 @@ def test_an_older_one_is_replaced_and_nothing_else(folder: Path, root: Path) -> 
     (other / "build.toml").write_text("[general]")
     with pytest.raises(InputError, match="something else"):
         export(content(root), other, hub_files)
+
+
+@pytest.mark.parametrize("name", ["Full_hub", "a", "hub_", "_hub"])
+def test_a_name_that_the_hub_does_not_take(root: Path, tmp_path: Path, name: str) -> None:
+    with pytest.raises(InputError, match="the hub names no kernel"):
+        export(content(root), tmp_path / name, hub_files)
+    assert not (tmp_path / name).exists()
 
 
 @pytest.mark.extras

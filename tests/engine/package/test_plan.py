@@ -275,8 +275,8 @@ def test_a_mask_over_a_table_that_the_spec_makes(
         package.attention(q, q, q, starts * 2**32)
     readme = Path(package.__file__ or "").with_name("README.md").read_text(encoding="utf-8")
     assert "Where `ids` is not given, the spec's own code makes it of `starts`" in readme
-    assert "| `starts` | [B, Nk], int32 or int64, read by the spec's own code alone |" in readme
-    assert "| `ids` | [B, Nk], int32; where it is not given, line" in readme
+    assert "# starts: [B, Nk], int32 or int64, read by the spec's own code alone\n" in readme
+    assert "# ids: [B, Nk], int32; where it is not given, line" in readme
 
 
 def test_a_package_with_plans_says_what_they_hold(package: ModuleType) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.ptx import conformance, memory_cases
+from benchmarks.ptx_cases import memory_cases, register_cases
 from engine.ptx.parser import parse_module
 from engine.ptx.records import AGREES, CASES, case_hash, form, read_record, unproven
 
@@ -14,13 +14,13 @@ TEXT = (CASES / "instructions.ptx").read_text()
 def test_the_record_is_of_the_cases_as_they_are() -> None:
     kernels = list(parse_module(TEXT, "instructions.ptx").kernels.values())
     kept = {c.case: c for c in read_record().cases if c.verdict == AGREES}
-    made = conformance.cases(kernels)
+    made = register_cases.cases(kernels)
     assert made.keys() - kept.keys() == NOT_RUN
     for opcode, case in made.items():
         if opcode in NOT_RUN:
             continue
         text = case.ptx.replace(case.name, "case")
-        assert kept[opcode].hash == case_hash(text, conformance.inputs(case)), opcode
+        assert kept[opcode].hash == case_hash(text, register_cases.inputs(case)), opcode
     for opcode, box in memory_cases.memory_cases(kernels).items():
         if opcode in kept:
             assert kept[opcode].hash == case_hash(box.ptx, memory_cases.words()), opcode

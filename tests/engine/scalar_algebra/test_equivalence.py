@@ -7,7 +7,7 @@ from hypothesis import given, settings
 
 from engine.cuir.nodes import Binary, Compare, Expr, Num
 from engine.cuir.parser import parse_expr
-from engine.scalar_algebra.equivalence import difference, same
+from tests.engine.scalar_algebra.equivalence import difference, same
 from tests.engine.scalar_algebra.strategies import KINDS, predicates, values
 
 

@@ -21,6 +21,7 @@ from engine.spec import (
 )  # fmt: skip
 from engine.spec.decks.deck_inputs import KINDS, violated
 from engine.spec.python.signature import fixed_sizes
+from engine.spec.recipes.recipe import OUTPUT
 from engine.spec.reference.oracle import oracle, output_as_bhnd
 
 SCALED = "x * rsqrt(D)"
@@ -68,6 +69,7 @@ ASKS = {
     "rope_causal": (SCALED, "j <= i", None, "never"),
     "qk_norm_rope_causal": (SCALED, "j <= i", None, "never"),
     "output_norm_causal": (SCALED, BOTTOM_RIGHT, None, "nan"),
+    "differential_causal": (SCALED, BOTTOM_RIGHT, None, "nan"),
     "mla_causal": ("x * 0.07216878364870322", "j <= i", None, "never"),
 }  # fmt: skip
 MEAN_SQUARE = "sum_over(lambda c: q[b, h, i, c] * q[b, h, i, c], D) / D"
@@ -94,9 +96,14 @@ def test_every_bundled_spec_is_tested() -> None:
 
 def test_what_changes_the_sum_and_the_output(recipes: dict[str, Recipe]) -> None:
     sums = {n: print_expr(r.sink) for n, r in recipes.items() if r.sink is not None}
-    outputs = {n: print_expr(r.output) for n, r in recipes.items() if r.changes_output}
+    outputs = {n: print_expr(r.output) for n, r in recipes.items() if r.output != OUTPUT}
+    others = {n: print_expr(r.other.value) for n, r in recipes.items() if r.other is not None}
     assert sums == {"sinks_window": "sinks[h]"}
+    assert others == {"differential_causal": "o - lam[h] * o2"}
     assert outputs == {
+        "differential_causal": (
+            "weight[d] * rsqrt(sum_over(lambda c: o[c] * o[c], D) / D + 1e-05) * 0.2 * o"
+        ),
         "gated_causal": "o * sigmoid(gate[b, i, h, d])",
         "output_norm_causal": (
             "weight[d] * o * rsqrt(sum_over(lambda c: o[c] * o[c], D) / D + 1e-05)"

@@ -9,8 +9,8 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from engine.scalar_algebra.equivalence import difference
 from engine.spec import Recipe, read_recipe
+from tests.engine.scalar_algebra.equivalence import difference
 from tests.engine.spec.families import Family, families
 
 FAMILIES = families()

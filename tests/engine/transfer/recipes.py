@@ -11,13 +11,18 @@ from engine.cuir.nodes import Module
 from engine.cuir.parser import parse_expr
 from engine.lift import lift
 from engine.lift.files.kernel_package import load_package
-from engine.spec.recipes.recipe import Input, LseBase, Recipe
+from engine.spec.recipes.recipe import Input, LseBase, Other, Recipe
 
 ROOT = Path(__file__).resolve().parents[3]
 QKV = (
     Input("q", "q", "T", ("B", "Hq", "Nq", "D")),
     Input("k", "k", "T", ("B", "Hkv", "Nk", "D")),
     Input("v", "v", "T", ("B", "Hkv", "Nk", "D")),
+)
+
+OTHER_QK = (
+    Input("q2", "extra", "T", ("B", "Nq", "Hq", "D")),
+    Input("k2", "extra", "T", ("B", "Hkv", "Nk", "D")),
 )
 
 
@@ -32,6 +37,8 @@ def recipe(
     sink: str | None = None,
     output: str = "o",
     lse: LseBase | None = None,
+    late: str | None = None,
+    other: str | None = None,
 ) -> Recipe:
     """A recipe from expression texts."""
     return Recipe(
@@ -48,6 +55,8 @@ def recipe(
         sink=None if sink is None else parse_expr(sink),
         output=parse_expr(output),
         lse=lse,
+        late=None if late is None else parse_expr(late),
+        other=None if other is None else Other("q2", "k2", parse_expr(other)),
     )
 
 
@@ -110,6 +119,20 @@ VARIANTS = {
         extra=(Input("gate", "extra", "T", ("B", "Nq", "Hq")),),
         sink="0.0",
         output="o * sigmoid(gate[b, i, h])",
+    ),
+    "late_mask": recipe(keep="j <= i", late="1.0 if i - j < 64 else 0.0"),
+    "late_share": recipe(
+        extra=(Input("share", "extra", "T", ("B", "Nk")),), sink="0.0", late="share[b, j]"
+    ),
+    "difference": recipe(keep="j <= i", extra=OTHER_QK, other="o - 0.8 * o2"),
+    "difference_document": recipe(
+        keep="doc[b, j] == doc[b, i] and j <= i",
+        extra=(*OTHER_QK, Input("doc", "extra", "i32", ("B", "Nk"))),
+        other="o - o2",
+        output="o * rsqrt(sum_over(lambda c: o[c] * o[c], D) / D + 1e-5)",
+    ),
+    "difference_sigmoid": recipe(
+        "x * 0.125 - 3.0", extra=OTHER_QK, weight="sigmoid(s)", other="o - 0.8 * o2"
     ),
     "normed_output": recipe(
         extra=(Input("w", "extra", "f32", ("Hq", "D")),),

@@ -10,12 +10,13 @@ from engine.cuir.nodes import (
     Index,
     Module,
     Name,
+    Select,
     Stmt,
     stmt_call,
     walk,
 )  # fmt: skip
 from engine.cuir.ops.traits import FIELD_VIEWS, GLOBAL_WRITES
-from engine.cuir.static.calls import callee
+from engine.cuir.static.calls import callee, fields_of
 
 
 def written_fields(module: Module) -> frozenset[str]:
@@ -43,8 +44,8 @@ def _fields(expr: Expr, function: str, names: dict[tuple[str, str], set[str]]) -
     match expr:
         case Index(base, _):
             return _fields(base, function, names)
-        case Attr(_, field):
-            return {field}
+        case Attr() | Select():
+            return {*fields_of(expr)}
         case Name(id):
             return set(names.get((function, id), ()))
         case Call(fn, args, _, _) if fn in FIELD_VIEWS and args:

@@ -23,11 +23,11 @@ class Schedule:
 
     Seed 0 takes turns; any other seed picks at random, each block with its own paces. `parts`
     simulated warps make up one unit (a warpgroup, or the whole block). With `choices` the first
-    part that can goes on, but at the decisions that it names: how `explore` steers. With `starve`
-    one part of each block goes on only where no other can, and bulk copies land at once: part
-    `starve` of the first block, the next part of the next one, and so on in turn. A warp that is
-    late for a phase of a barrier shows there. turns.py says which block goes on where
-    blocks claim work.
+    part that can goes on, but at the decisions that it names: how tests explore schedules. With
+    `starve` one part of each block goes on only where no other can, and bulk copies land at once:
+    part `starve` of the first block, the next part of the next one, and so on in turn. A warp that
+    is late for a phase of a barrier shows there. turns.py says which block goes on where blocks
+    claim work.
     """
 
     seed: int = 0

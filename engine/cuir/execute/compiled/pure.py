@@ -26,24 +26,25 @@ from engine.cuir.findings import Finding
 from engine.cuir.nodes import Path
 from engine.cuir.scalar import Env
 
+MOST_STEPS = 10_000_000  # past them a function is said not to return
 PC = "$pc"  # the instruction being run, in the environment
 
 
-def run_pure(code: Code, env: Env, paths: list[Path], limit: int = 10_000_000) -> Any:
+def run_pure(code: Code, env: Env, paths: list[Path]) -> Any:
     """Runs a function that never waits to its return."""
     try:
-        return _run(code, env, paths, limit)
+        return _run(code, env, paths)
     except RUN_ERRORS as error:
         path = paths[env[PC].path]
         kind, message = in_words(error)
         raise Stopped(Finding(kind, path, message), path, message) from error
 
 
-def _run(code: Code, env: Env, paths: list[Path], limit: int) -> Any:
+def _run(code: Code, env: Env, paths: list[Path]) -> Any:
     instrs = code.instrs
     pc = 0
     loops: list[tuple[int, int, int]] = []
-    for _ in range(limit):
+    for _ in range(MOST_STEPS):
         instr = env[PC] = instrs[pc]
         instr.count += 1
         kind = instr.kind

@@ -34,7 +34,7 @@ def names_in(module: Module, found: Attention) -> set[str]:
     kernel = module.function(found.kernel)
     names = names.union(*map(stmt_reads, kernel.body))
     schedule = found.schedule
-    read_there = (schedule.count, schedule.index, schedule.full, schedule.lead)
+    read_there = (schedule.count, schedule.index, schedule.full, schedule.lead, schedule.tail)
     functions = (kernel, *(module.function(name) for name in read_there if name is not None))
     return names.union(*map(own_names, functions))
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from engine.cuir.nodes import Attr, Expr, Module, Name, Num, walk_expr
-from engine.spec.recipes.recipe import Input, Recipe
+from engine.spec.recipes.recipe import OTHER, Input, Recipe
 from engine.transfer.binding import Binding
 from engine.transfer.logic import factored
 from engine.transfer.match import Attention
@@ -41,8 +41,8 @@ class Case:
 
     @cached_property
     def tables(self) -> tuple[Input, ...]:
-        """The inputs that the launch fills itself."""
-        return tuple(i for i in self.recipe.inputs if i.made is not None)
+        """The inputs that kernels of the launch's own fill before the attention."""
+        return tuple(i for i in self.recipe.inputs if i.made not in (None, OTHER))
 
     @property
     def masked(self) -> bool:
@@ -76,7 +76,9 @@ class Case:
     @cached_property
     def used(self) -> list[Input]:
         """The extra inputs that the recipe reads."""
-        return [i for i in self.recipe.extra() if self.reads(i.name)]
+        other = self.recipe.other
+        multiplied = () if other is None else (other.q, other.k)
+        return [i for i in self.recipe.extra() if i.name in multiplied or self.reads(i.name)]
 
     @property
     def bytes(self) -> dict[str, int]:

@@ -101,8 +101,8 @@ def _nonzero(divisor: Expr) -> bool:
 RULE = Rule(
     "branches",
     "Look at all alternatives of the mask",
-    "`and` and `or` are a branch for each element, which lanes take apart; with "
-    "`&` and `|` each comparison is one instruction",
+    "`and` and `or` are a branch for each element, and threads of a warp that branch apart wait "
+    "for each other; with `&` and `|` each comparison is one instruction",
     "mask",
     applies=lambda case: case.masked,
     edit=lambda module, case: look_at_all(module, case.found),

@@ -15,8 +15,7 @@ taken. Six vectors of a mask take a step of keys there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
 
 from engine.cuir.nodes import (
     Assign,
@@ -32,10 +31,11 @@ from engine.cuir.nodes import (
     Stmt,
     blocks,
 )
-from engine.cuir.rewrite import Block, map_statements
-from engine.cuir.static.facts import expressions, statements
+from engine.cuir.rewrite import Block
+from engine.cuir.static.facts import statements
 from engine.transfer.match import Attention
 from engine.transfer.rules.base.rule import Rule
+from engine.transfer.rules.base.tile_sizes import chosen, tile_const, with_tile
 from engine.transfer.rules.elements.stage import starts_matmul
 
 KEYS_ALONE = 80
@@ -54,7 +54,7 @@ def narrow_tiles(module: Module, found: Attention, sizes: Mapping[str, int], pla
     tiles are narrower or no numbers known at compile time.
     """
     kernel = module.function(found.kernel)
-    keys = _tile(kernel, found, 1)
+    keys = tile_const(kernel, found, 1)
     held = list(_held(kernel.body))
     if keys is None or not held or len(_dense(kernel, found)) >= MANY_TILES:
         return module
@@ -66,7 +66,7 @@ def narrow_tiles(module: Module, found: Attention, sizes: Mapping[str, int], pla
             return value
         return _fewer(value) if alone else Num(wanted)
 
-    return _with_tile(module, found, keys, fewer)
+    return with_tile(module, found, keys, fewer)
 
 
 def take_smaller_tiles(module: Module, found: Attention) -> Module:
@@ -77,7 +77,7 @@ def take_smaller_tiles(module: Module, found: Attention) -> Module:
     keys.
     """
     kernel = module.function(found.kernel)
-    keys, rows = _tile(kernel, found, 1), _tile(kernel, found, 0)
+    keys, rows = tile_const(kernel, found, 1), tile_const(kernel, found, 0)
     stmts = list(statements(kernel))
     if keys is None:
         return module
@@ -90,9 +90,9 @@ def take_smaller_tiles(module: Module, found: Attention) -> Module:
         if len(dense) < MANY_TILES or rows is None:
             if vectors < VECTORS + 2:
                 return module
-            return _with_tile(module, found, keys, lambda value: _chosen(value, _one_step))
-        module = _with_tile(module, found, rows, _least)
-        return _with_tile(module, found, keys, _narrow)
+            return with_tile(module, found, keys, lambda value: chosen(value, _one_step))
+        module = with_tile(module, found, rows, _least)
+        return with_tile(module, found, keys, _narrow)
     everywhere = len(dense) + masked >= MANY_TILES or vectors > VECTORS + 2
 
     def fewer(number: int) -> int:
@@ -104,7 +104,7 @@ def take_smaller_tiles(module: Module, found: Attention) -> Module:
             return max(number - STEP, STEP)
         return min(number, 2 * STEP) if vectors > VECTORS - 2 else number
 
-    return _with_tile(module, found, keys, lambda value: _chosen(value, fewer))
+    return with_tile(module, found, keys, lambda value: chosen(value, fewer))
 
 
 def _one_step(number: int) -> int:
@@ -120,19 +120,7 @@ def _least(value: Expr) -> Expr:
 
 def _narrow(value: Expr) -> Expr:
     """A choice among numbers of keys with those that leave registers for three dense tiles."""
-    return _chosen(
-        value, lambda n: KEYS if n > KEYS_ALONE else min(n, FEW_KEYS) if n != KEYS else n
-    )
-
-
-def _chosen(value: Expr, change: Callable[[int], int]) -> Expr:
-    """A choice among numbers, each of them changed."""
-    match value:
-        case Select(cond, then, other):
-            return Select(cond, _chosen(then, change), _chosen(other, change))
-        case Num(int() as number):
-            return Num(change(number))
-    return value
+    return chosen(value, lambda n: KEYS if n > KEYS_ALONE else min(n, FEW_KEYS) if n != KEYS else n)
 
 
 def _operands(stmt: Stmt, op: str) -> tuple[str, ...]:
@@ -161,40 +149,9 @@ def _dense(kernel: Function, found: Attention) -> set[str]:
     }
 
 
-def _with_tile(
-    module: Module, found: Attention, const: str, change: Callable[[Expr], Expr]
-) -> Module:
-    """The module whose launcher gives the kernel another value of `const`: what `change` makes of
-    its own."""
-    kernel, host = module.function(found.kernel), module.function(found.host)
-    place = kernel.consts.index(const)
-    given = {
-        node.index[place]
-        for node in expressions(host)
-        if isinstance(node, Index) and node.base == Name(found.kernel)
-    }
-
-    def edit(stmt: Stmt) -> Stmt:
-        if isinstance(stmt, Assign) and Name(stmt.target) in given:
-            return replace(stmt, value=change(stmt.value))
-        return stmt
-
-    return map_statements(module, host.name, edit)
-
-
 def held_alone(module: Module, found: Attention, sizes: Mapping[str, int]) -> bool:
     """True where one dense tile is held, of 16-bit elements."""
     return [sizes.get(name) for name in _held(module.function(found.kernel).body)] == [2]
-
-
-def _tile(kernel: Function, found: Attention, place: int) -> str | None:
-    """The kernel's constant that says how many rows (0) or keys (1) a tile has."""
-    for node in expressions(kernel):
-        match node:
-            case Call(fn, _, _, (*sizes,)) if fn == found.schedule.count:
-                size = sizes[place] if len(sizes) > place else None
-                return size.id if isinstance(size, Name) and size.id in kernel.consts else None
-    return None
 
 
 def _held(body: Block) -> Iterator[str]:
@@ -219,7 +176,7 @@ def _wider(value: Expr, keys: int) -> bool:
 def _fewer(value: Expr) -> Expr:
     """A choice among numbers with those for a tile held alone, one step ahead: where the kernel's
     own are as few, wide accumulators leave fewer registers."""
-    return _chosen(value, lambda n: KEYS_ALONE if n > KEYS_ALONE else KEYS)
+    return chosen(value, lambda n: KEYS_ALONE if n > KEYS_ALONE else KEYS)
 
 
 def _choices(value: Expr) -> list[int | None]:

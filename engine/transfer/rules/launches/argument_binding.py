@@ -30,6 +30,7 @@ def binding_of(case: Case) -> Binding:
     scalars = [ScalarField(found.fields["scale"], case.factor)]
     fields = {f.name for f in module.fields}
     new_sizes: list[str] = []
+    other = {} if recipe.other is None else {recipe.other.q: "q", recipe.other.k: "k"}
     for item in case.used:
         if item.made is not None:
             continue
@@ -37,6 +38,8 @@ def binding_of(case: Case) -> Binding:
             source = theirs.get(item.name, item.name)
             dims = tuple(theirs.get(d, d) for d in item.dims)
             own = case.orders.get(source, dims)
+            if item.name in other:
+                dims = kernel_order(dims, other[item.name])
             tensors.append(TensorField(item.name, source, own, dims, item.dtype))
             new_sizes += [
                 d for d in item.dims if not d.isdigit() and d not in fields and d not in new_sizes
@@ -51,7 +54,7 @@ def binding_of(case: Case) -> Binding:
     workspace = None if case.lists is None else case.lists.workspace
     dims_of = {i.role: i.dims for i in recipe.inputs}
     scratch = tuple(_scratch(item, dims_of[item.role]) for item in case.prepared)
-    scratch += tuple(Scratch(t.name, t.dims, t.dtype) for t in case.tables)
+    scratch += tuple(Scratch(i.name, i.dims, i.dtype) for i in case.used if i.made is not None)
     return Binding(tuple(tensors), tuple(sizes), tuple(scalars), workspace, scratch)
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from engine.cuir.nodes import Expr, Index, Module, Name
 from engine.cuir.static.kernel_names import Fresh, meaning_of
 from engine.scalar_algebra.rewrite import map_children
-from engine.spec.recipes.recipe import Recipe
+from engine.spec.recipes.recipe import Other, Recipe
 from engine.transfer.match import Attention
 from engine.transfer.rules.base.input_views import names_in
 
@@ -45,6 +45,7 @@ def with_free_names(
 
     changed = replace(
         recipe.mapped(renamed),
+        other=_renamed(recipe.mapped(renamed).other, ours),
         inputs=tuple(
             replace(i, name=ours.get(i.name, i.name), dims=tuple(ours.get(d, d) for d in i.dims))
             if i.role == "extra"
@@ -53,3 +54,9 @@ def with_free_names(
         ),
     )
     return changed, {new: old for old, new in ours.items()}
+
+
+def _renamed(other: Other | None, ours: Mapping[str, str]) -> Other | None:
+    if other is None:
+        return None
+    return replace(other, q=ours.get(other.q, other.q), k=ours.get(other.k, other.k))

@@ -75,7 +75,8 @@ RULE = Rule(
     "inputs",
     _title,
     lambda case: (
-        "the spec reads extra inputs: each gets a field in the argument struct and a view"
+        "the spec reads inputs that the expert's kernel has not: each gets a field in the argument "
+        "struct, and a view (the tensor with its shape) where it is read"
         if case.used
         else "the mask reads the number of columns, which the schedule's functions have no "
         "parameter for: it gets a field in the argument struct"

@@ -167,8 +167,9 @@ def _with_bytes(module: Module, host: str, name: str) -> Module:
 RULE = Rule(
     "ticket",
     "Hand out the work by tickets",
-    "how long a piece of work is only the lists know: a block that has done one claims "
-    "the next, so that no multiprocessor waits for another's share",
+    "how long a block of rows takes depends on its list, so nothing is dealt out beforehand: a "
+    "thread block that has done one takes the next number from a counter, and no multiprocessor "
+    "idles while others have work left",
     "mask",
     applies=lambda case: case.queue,
     edit=lambda module, case: hand_out(module, case.found, case.the_lists()),

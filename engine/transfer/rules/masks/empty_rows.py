@@ -50,7 +50,8 @@ def _guard_use(expr: Expr, top: str, safe: str) -> Expr:
 RULE = Rule(
     "empty_rows",
     "Guard rows without a kept key",
-    "a row whose keys are all masked so far has row max -inf, and -inf - (-inf) is NaN",
+    "a row whose keys are all masked so far has row max -inf, and -inf - (-inf) is NaN: 0 stands "
+    "for such a row maximum",
     "empty_rows",
     applies=lambda case: case.softmax and rows_may_be_empty(case.recipe),
     edit=lambda module, case: guard_empty_rows(module, case.found),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Callable, Set
 from dataclasses import replace
 
 from engine.cuir.nodes import (
@@ -23,7 +23,7 @@ from engine.cuir.nodes import (
 )
 from engine.cuir.printer import print_expr
 from engine.cuir.rewrite import Block, map_expr, stmt_reads, substitute
-from engine.cuir.static.kernel_names import locals_for
+from engine.cuir.static.kernel_names import Fresh, locals_for
 from engine.cuir.text.quote import block, expr
 from engine.errors import TransferError
 from engine.transfer import schedule as intervals
@@ -36,7 +36,7 @@ from engine.transfer.rules.base.list_layout import from_lists, insert_after
 from engine.transfer.rules.base.recipe_names import Words
 from engine.transfer.rules.base.rule import Case, Rule
 from engine.transfer.rules.base.score_sites import edit_site
-from engine.transfer.rules.masks.tile_lead import passed_over
+from engine.transfer.rules.masks.passed_tiles import passed_at_first, passed_at_last
 from engine.transfer.rules.tile_lists.list_kernels import kernels
 
 NK = Attr(Name("args"), "Nk")
@@ -44,9 +44,12 @@ NK = Attr(Name("args"), "Nk")
 
 def _visiting(slack: intervals.Slack) -> tuple[str, str]:
     """Title and reason of the schedule's step: what it visits, and what it may visit in vain."""
-    analysis = "interval analysis of the mask over a block of rows gives the range of key tiles, "
+    analysis = "the mask's bounds over a block of rows give the range of key tiles to visit, "
     if not slack:
-        return "Visit only tiles that hold a kept pair", analysis + "and which of them need no mask"
+        return (
+            "Visit only tiles that hold a kept pair",
+            f"{analysis}and which of them are kept whole and need no mask",
+        )
     why = [f"`{print_expr(atom)}` bounds no range" for atom in slack.unbounded]
     if slack.spans:
         why.append("one range spans several of the mask's")
@@ -88,7 +91,9 @@ def _edit_schedule(module: Module, case: Case) -> Module:
     names = case.found.schedule
     new = _ranges(module, case, names.count)
     if names.lead is not None and descends(module.function(names.index)):
-        new[names.lead] = _passed_over(module, module.function(names.lead), case)
+        new[names.lead] = _passed_over(module, module.function(names.lead), case, passed_at_first)
+    if names.tail is not None and descends(module.function(names.index)):
+        new[names.tail] = _passed_over(module, module.function(names.tail), case, passed_at_last)
     return _replaced(module, new)
 
 
@@ -115,13 +120,15 @@ def _candidate_lead(module: Module, case: Case) -> tuple[Function, ...]:
     if names.lead is None or not descends(module.function(names.index)):
         return ()
     lead = module.function(names.lead)
-    passed = _passed_over(module, lead, case)
+    passed = _passed_over(module, lead, case, passed_at_first)
     return () if passed.body == lead.body else (replace(passed, name=case.the_lists().passed),)
 
 
-def _passed_over(module: Module, lead: Function, case: Case) -> Function:
-    fresh = locals_for(module, (lead,), case.words.names)
-    passed = passed_over(lead, case.words.of_schedule(case.keep, lead), fresh)
+def _passed_over(
+    module: Module, asked: Function, case: Case, rule: Callable[[Function, Expr, Fresh], Function]
+) -> Function:
+    fresh = locals_for(module, (asked,), case.words.names)
+    passed = rule(asked, case.words.of_schedule(case.keep, asked), fresh)
     have = {s.target for s in passed.body if isinstance(s, Assign)}
     return _with_views(passed, passed.body, case.words, have)
 
@@ -268,7 +275,7 @@ def _reason(case: Case) -> str:
 KEEP = Rule(
     "keep",
     "Keep what the spec keeps",
-    "the keep predicate of partial tiles gets the spec's mask",
+    "each pair of a tile that is kept in part is tested: the test becomes the spec's mask",
     "mask",
     applies=lambda case: case.masked,
     edit=_edit_keep,
@@ -286,8 +293,9 @@ VISIT = Rule(
 FIND = Rule(
     "find_tiles",
     "Find the tiles that hold a kept pair",
-    "of the tiles that the index part of the mask may keep, the ranges of what it reads "
-    "decide most; the pairs of the others are looked at, and their mask is kept as bits",
+    "small kernels sort each block's key tiles into masked, kept in part and kept whole: most by "
+    "the smallest and largest of what the mask reads, the others by looking at their pairs, whose "
+    "mask is stored as bits",
     "mask",
     applies=lambda case: case.lists is not None,
     edit=_find_tiles,

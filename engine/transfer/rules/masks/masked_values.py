@@ -193,8 +193,8 @@ def _after_count(body: Block, copies: _Copies, found: Attention, given: Block) -
 RULE = Rule(
     "under_mask",
     "Leave out what lies under the mask",
-    "a weight of 0 times NaN is NaN: the copies of V take the keys that a block of "
-    "rows keeps, and zeros for all others, whatever a cache holds there",
+    "rows of V under the mask may hold anything, NaN too (a cache that is not filled yet), and a "
+    "weight of 0 times NaN is NaN: zeros are copied for keys that no row of the block keeps",
     "mask",
     applies=lambda case: case.masked and _kept(case) != Kept(),
     edit=leave_out,

@@ -12,6 +12,7 @@ from engine.cuir.nodes import (
     Call,
     Do,
     Expr,
+    If,
     Index,
     Lambda,
     Module,
@@ -27,22 +28,34 @@ from engine.cuir.static.facts import statements
 from engine.cuir.static.kernel_names import locals_for
 from engine.cuir.text.quote import block, expr, stmt
 from engine.errors import TransferError
+from engine.spec.recipes.recipe import OUTPUT
 from engine.transfer.match import Attention, block_at
 from engine.transfer.rules.base.input_views import scalar_inputs
 from engine.transfer.rules.base.rule import Case, Rule
 from engine.transfer.rules.base.score_sites import X, map_rows, put_block
 from engine.transfer.rules.elements.arithmetic import cheap
+from engine.transfer.rules.launches.other_attention import of_other
 from engine.transfer.rules.outputs.sink import ending_of
 
 
 def change_output(module: Module, case: Case) -> Module:
     """The output as the spec has it, before the store."""
     value = case.words.of_kernel(scalar_inputs(case.recipe.output, case.recipe))
-    if any(isinstance(e, Lambda) for e in walk_expr(value)):
-        return _change_rows_by_columns(module, case, value)
-    if case.softmax and "d" not in free_names(value):
+    norm = any(isinstance(e, Lambda) for e in walk_expr(value))
+    other = case.recipe.other
+    if other is None and not norm and case.softmax and "d" not in free_names(value):
         return _change_rows(module, case, value)
-    return _change_elements(module, case, value)
+    new: list[Stmt] = []
+    if value != OUTPUT:
+        new = _rows_by_columns(module, case, value) if norm else _elements(case, value)
+    if other is not None:
+        both = case.words.of_kernel(scalar_inputs(other.value, case.recipe))
+        own = expr("flag == 0", flag=of_other(case))
+        new = [If(own, (*_elements(case, both), *new))]
+    accumulator = case.found.accumulator
+    return put_before(
+        module, case.found.kernel, lambda one: tuple(new) if _stores(one, accumulator) else ()
+    )
 
 
 def _change_rows(module: Module, case: Case, value: Expr) -> Module:
@@ -62,22 +75,17 @@ def _change_rows(module: Module, case: Case, value: Expr) -> Module:
     return put_block(module, end.block, (*stmts[:at], change, *stmts[at:]))
 
 
-def _change_elements(module: Module, case: Case, value: Expr) -> Module:
+def _elements(case: Case, value: Expr) -> list[Stmt]:
     """Each element x of the accumulator, in row i and column d, becomes `value`."""
     found = case.found
     body = _of_nothing(cheap(substitute(value, {"o": X})), X)
     if {"i", "d"} & free_names(body):
-        change = stmt("o = map(o, lambda x, i, d: body, at=[row, 0])", o=found.accumulator,
-                      body=body, row=found.sites[0].rows)  # fmt: skip
-    else:
-        change = stmt("o = map(o, lambda x: body)", o=found.accumulator, body=body)
-
-    return put_before(
-        module, found.kernel, lambda one: (change,) if _stores(one, found.accumulator) else ()
-    )
+        return [stmt("o = map(o, lambda x, i, d: body, at=[row, 0])", o=found.accumulator,
+                     body=body, row=found.sites[0].rows)]  # fmt: skip
+    return [stmt("o = map(o, lambda x: body)", o=found.accumulator, body=body)]
 
 
-def _change_rows_by_columns(module: Module, case: Case, value: Expr) -> Module:
+def _rows_by_columns(module: Module, case: Case, value: Expr) -> list[Stmt]:
     """A norm of the output's rows: sums over the accumulator's columns, then each element."""
     found = case.found
     fresh = locals_for(module, [module.function(found.kernel)], case.words.names)
@@ -122,10 +130,7 @@ def _change_rows_by_columns(module: Module, case: Case, value: Expr) -> Module:
     f = Lambda(("x", *totals.values(), *places), body)
     at = (("at", Tuple((found.sites[0].rows, Num(0)))),) if places else ()
     given = (Name(found.accumulator), *map(Name, totals))
-    new.append(Assign(found.accumulator, Call("map", (*given, f), at)))
-    return put_before(
-        module, found.kernel, lambda one: tuple(new) if _stores(one, found.accumulator) else ()
-    )
+    return [*new, Assign(found.accumulator, Call("map", (*given, f), at))]
 
 
 def _layout_of(module: Module, found: Attention) -> Expr:

@@ -154,5 +154,5 @@ RULE = Rule(
     "sink",
     applies=lambda case: case.recipe.sink is not None,
     edit=add_sink,
-    after=("softmax",),
+    after=("late",),
 )

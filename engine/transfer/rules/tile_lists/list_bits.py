@@ -94,8 +94,8 @@ def _masks_partial(stmt: Stmt, found: Attention) -> bool:
 RULE = Rule(
     "bits",
     "Mask partial tiles by their bits",
-    "the mask of a tile is the same for all heads: its bits cost one load for each row "
-    "and no arithmetic; a tile beyond the last slot has its mask computed",
+    "the mask of a tile is the same for all heads, so it is read as stored bits: one load for each "
+    "row and no arithmetic; a tile for whose bits there was no room has its mask computed",
     "mask",
     applies=lambda case: case.lists is not None,
     edit=lambda module, case: mask_by_bits(module, case.found, case.the_lists()),

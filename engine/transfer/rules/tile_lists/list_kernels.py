@@ -347,8 +347,8 @@ def launch_lists(module: Module, found: Attention, lists: Lists) -> Module:
 LAUNCH = Rule(
     "launch_lists",
     "Make the lists before the attention",
-    "three launches in stream order, no host wait and no allocation: the caller gives the "
-    "workspace, and says when it holds the lists already",
+    "three small kernels make the lists in the attention's stream: the host does not wait and "
+    "allocates nothing; the caller gives the memory, and may say that it holds the lists already",
     "mask",
     applies=lambda case: case.lists is not None,
     edit=lambda module, case: launch_lists(module, case.found, case.the_lists()),

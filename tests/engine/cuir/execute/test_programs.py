@@ -5,10 +5,10 @@ import torch
 from helpers import golden, golden_text, make_inputs, path_of
 
 from engine.cuir.execute import Limits, Schedule, run_program
-from engine.cuir.execute.schedules.explore import explore
 from engine.cuir.parser import parse_module
 from engine.cuir.static.check import check
 from engine.errors import CuirError
+from tests.engine.cuir.execute.explore import explore
 
 HEAD = """\
 specialisation(arch='sm_80', T=f16, D=32)

@@ -5,12 +5,12 @@ import torch
 from helpers import path_of
 
 from engine.cuir.execute import Limits, Schedule, run_program
-from engine.cuir.execute.schedules.explore import explore
 from engine.cuir.execute.schedules.stuck_ops import text_of
 from engine.cuir.nodes import walk
 from engine.cuir.parser import parse_module
 from engine.cuir.printer import print_module
 from engine.cuir.static.check import check
+from tests.engine.cuir.execute.explore import explore
 
 TEXT = """\
 specialisation(arch='sm_90a', T=bf16)

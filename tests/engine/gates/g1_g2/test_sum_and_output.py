@@ -69,6 +69,18 @@ def attention(q: Float[Tensor, "B Hq Nq D"], k: Float[Tensor, "B Hkv Nk D"], v: 
     z = torch.nn.functional.pad(s, (0, 1))
     return z.softmax(-1)[..., :-1].to(q.dtype) @ v, z.logsumexp(-1) / math.log(2)
 """  # noqa: E501
+LATE_SPEC = """import torch
+
+def attention(
+    q: Float[Tensor, "B Hq Nq D"], k: Float[Tensor, "B Hkv Nk D"], v: Float[Tensor, "B Hkv Nk D"],
+    share: Float[Tensor, "B Hq Nk"],
+):
+    k, v = (t.repeat_interleave(q.size(1) // k.size(1), 1) for t in (k, v))
+    p = (q @ k.mT / 8).float().softmax(-1)
+    later = torch.arange(k.size(2)) > torch.arange(q.size(2))[:, None] + k.size(2) - q.size(2)
+    return (p * share[:, :, None]).masked_fill(later, 0.0).to(q.dtype) @ v
+"""
+TEXTS = {"lse": SPEC, "late": LATE_SPEC}
 BASE = "lambda x: x * LOG2E"
 JOINED = "max(sum, 0.0) + log(1.0 + exp(-abs(sum - 0.0)))"
 BASES = {
@@ -94,18 +106,57 @@ NORMS = {
     "before the rows are normalised": ("x * r)", "x)"),
     "its own square alone": (ROOT, "rsqrt(x * x + 1e-05)"),
 }  # fmt: skip
+FACTOR, COLUMN = "x * (share_keys if j <= i + offset else 0.0)", "share[b, h, n * BN:]"
+LATE = {
+    "the share of another head": (COLUMN, "share[b, (h + 1) % args.Hq, n * BN:]"),
+    "the share of another batch": (COLUMN, "share[0, h, n * BN:]"),
+    "the share of the next key": (COLUMN, "share[b, h, n * BN + 1:]"),
+    "without a mask": (FACTOR, "x * share_keys"),
+    "the mask alone": (FACTOR, "x if j <= i + offset else 0.0"),
+    "aligned top-left": ("j <= i + offset else", "j <= i else"),
+    "the diagonal dropped": ("j <= i + offset else", "j < i + offset else"),
+    "the other half": ("j <= i + offset else", "j > i + offset else"),
+    "twice": (FACTOR, f"{FACTOR} * share_keys"),
+    "added": (FACTOR, FACTOR.replace("x *", "x +")),
+    "in the row's sum too": ("exp2_approx(x * scale_log2 - top * scale_log2))\n",
+                             "exp2_approx(x * scale_log2 - top * scale_log2))\n"
+                             "        s = map(s, lambda x, i, j: x if j <= i + offset else 0.0, "
+                             "at=[q0, n * BN])\n"),
+}  # fmt: skip
+BOTH, TILE_OF = "x - lam_h * other_output_tile", "other_output[b, h, q0:])"
+OTHER = {
+    "added": (BOTH, BOTH.replace("-", "+")),
+    "the factor at the other one": (BOTH, "lam_h * x - other_output_tile"),
+    "without the factor": (BOTH, "x - other_output_tile"),
+    "the factor twice": (BOTH, BOTH.replace("lam_h", "lam_h * lam_h")),
+    "one attention alone": (BOTH, "x - 0.0 * other_output_tile"),
+    "the factor of another head": ("lam[h]", "lam[(h + 1) % args.Hq]"),
+    "the factor of the key's head": ("lam[h]", "lam[h_kv]"),
+    "the same q twice": ("args.q2 if", "args.q if"),
+    "the same k twice": ("args.k2 if", "args.k if"),
+    "q and k of the wrong launch": ("of_other == 1 else args.q,", "of_other == 0 else args.q,"),
+    "the other output of the next head": (TILE_OF, TILE_OF.replace("h,", "(h + 1) % args.Hq,")),
+    "the other output of another row": (TILE_OF, TILE_OF.replace("q0", "q0 + 1")),
+    "read before it is written": ("[args, 1]", "[args, 0]"),
+    "combined in both launches": ("if of_other == 0", "if of_other < 2"),
+    "the norm of the first one alone": ("squares = map(o, lambda x: x * x)",
+                                        "squares = map(o, other_output_tile, lambda x, y: "
+                                        "(x + lam_h * y) * (x + lam_h * y))"),
+}  # fmt: skip
 ALL = [("lse", wrong, *BASES[wrong]) for wrong in BASES]
 ALL += [("sinks_window", wrong, *SINKS[wrong]) for wrong in SINKS]
 ALL += [("gated_causal", wrong, *GATES[wrong]) for wrong in GATES]
+ALL += [("late", wrong, *LATE[wrong]) for wrong in LATE]
+ALL += [("differential_causal", wrong, *OTHER[wrong]) for wrong in OTHER]
 ALL += [("output_norm_causal", wrong, *NORMS[wrong]) for wrong in NORMS]
 
 
 @cache
 def right(spec: str) -> Subject:
-    if spec != "lse":
+    if spec not in TEXTS:
         return subject_of(spec)
-    path = Path(mkdtemp()) / "lse.py"
-    path.write_text(SPEC)
+    path = Path(mkdtemp()) / f"{spec}.py"
+    path.write_text(TEXTS[spec])
     recipe, package = read_recipe(path), load_package("flash_fwd_sm80")
     target = lift(package, "bf16_64", package.archs[0]).module
     planned = plan(target, recipe)
@@ -123,7 +174,7 @@ def test_a_wrong_version_is_refused(spec: str, wrong: str, old: str, new: str) -
     assert failure is not None, wrong
 
 
-@pytest.mark.parametrize("spec", ["sinks_window", "gated_causal", "output_norm_causal", "lse"])
+@pytest.mark.parametrize("spec", dict.fromkeys(spec for spec, *_ in ALL))
 def test_the_right_version_passes(spec: str) -> None:
     failure, rows = run_deck(BY_RECIPE, right(spec), SMALL, lambda _: None)
     assert failure is None

@@ -6,7 +6,6 @@ Each of these edits is right at every size of the deck and wrong beyond it.
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +16,7 @@ from engine.cuir.printer import print_module
 from engine.gates.analysis.conditions import new_conditions
 from engine.gates.analysis.tile_sizes import tiles_of
 from engine.gates.deck import Case, quick
+from engine.gates.g1_g2 import judge as judging
 from engine.gates.g1_g2.by_recipe import BY_RECIPE
 from engine.gates.g1_g2.judge import judge, judge_json
 from engine.gates.reachability.untested_branches import _long_case, _to_try
@@ -268,7 +268,10 @@ def test_a_case_is_found_for_the_other_side() -> None:
     assert both.possible and both.cases[0].Nq > 500 and both.cases[0].Nk <= 3
 
 
-def test_the_verdict_in_json_asks_for_both_sides_where_a_base_is_given(tmp_path: Path) -> None:
+def test_the_verdict_in_json_asks_for_both_sides_where_a_base_is_given(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(judging, "BY_RECIPE", ON_LITTLE)
     base, subject = base_and_subject()
     edit = edited(*LAUNDERED["far beyond"])
     payload: dict[str, Any] = {

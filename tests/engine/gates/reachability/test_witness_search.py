@@ -7,7 +7,7 @@ import pytest
 from engine.cuir.parser import parse_module
 from engine.cuir.printer import print_module
 from engine.gates.analysis.conditions import Condition, conditions, new_conditions
-from engine.gates.reachability.witness_search import Reaches
+from engine.gates.reachability.witness_search import Reach, Reaches
 from engine.gates.runs.subject import Subject
 from engine.lift import lift, load_package
 from tests.engine.gates.g1_g2.test_judge import edited, subject_of
@@ -340,3 +340,46 @@ def test_what_holds_is_asked_where_it_stands(lines: str) -> None:
     wrong = edited(subject_of("full"), AFTER, lines + AFTER)
     one = only(wrong, subject_of("full"), "`args.Nk > 80000`")
     assert Reaches(wrong).of(one, True).possible
+
+
+def sides_of(test: str) -> dict[bool, Reach]:
+    """What the reachability of each side of a test before the sums' reduction is."""
+    right = subject_of("full")
+    wrong = edited(right, AFTER, f"    if {test}:\n        sync()\n{AFTER}")
+    one = max(new_conditions(right.module, wrong.module), key=lambda c: len(c.words(True)))
+    reaches = Reaches(wrong)
+    return {side: reaches.of(one, side) for side in (True, False)}
+
+
+@pytest.mark.parametrize(
+    ("test", "sizes"),
+    [
+        ("args.Nq == 70001 and args.Nk == 90007", (70001, 90007)),  # in no table of sizes
+        ("args.Nk * args.Nq == 1001 and args.Nq > 7", (13, 77)),
+        ("args.Nk > 300 and args.Nq > 200", (201, 301)),
+        ("args.Nk % 77 == 76 and q0 > 0 and args.Nq < args.Nk", (129, 153)),
+    ],
+)
+def test_the_solver_finds_the_smallest_sizes(test: str, sizes: tuple[int, int]) -> None:
+    reach = sides_of(test)[True]
+    assert reach.possible
+    assert (reach.cases[0].Nq, reach.cases[0].Nk) == sizes
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        "args.Nk < 0",
+        "args.Nk * args.Nk + 1 == 2 * args.Nk and args.Nk > 1",
+        "args.Nq > 9 and args.Nk > 2 * args.Nq and args.Nk < 19",
+        "q0 >= args.Nq and b < args.B",
+    ],
+)
+def test_that_no_size_brings_it_about_is_proven(test: str) -> None:
+    reach = sides_of(test)[True]
+    assert not reach.possible and not reach.sampled
+
+
+def test_what_only_a_table_says_is_said_to_be_sampled() -> None:
+    reach = sides_of("f32(args.Nk) < 0.0")[True]
+    assert not reach.possible and reach.sampled

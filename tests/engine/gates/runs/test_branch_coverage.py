@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from functools import reduce
 
@@ -211,6 +212,14 @@ def test_a_search_that_is_cut_off_says_so(monkeypatch: pytest.MonkeyPatch) -> No
     assert "more conditions are new than 1 runs" in reason and "was not run" in reason
     monkeypatch.setattr(untested, "MAX_CASES", 2)
     assert searched(harmless("args.Nk > 200", "args.B > 40"))[0] == ""
+
+
+def test_what_a_table_alone_rules_out_is_said_to_be_sampled() -> None:
+    subject = harmless("f32(args.Nk) < 0.0", "args.Nq < 0")
+    assert searched(subject)[0] == "" and subject.watch is not None
+    words = subject.watch.words()
+    assert "f32(args.Nk) < 0.0" in words and "was sampled" in words and "more" not in words
+    assert not re.search(r"\b(all|every|each|any)\b", words)
 
 
 def test_a_key_of_a_pair_is_one_where_another_lambda_has_it_alone() -> None:

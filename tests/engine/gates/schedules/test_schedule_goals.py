@@ -14,7 +14,7 @@ from engine.gates.g1_g2.judge import judge
 from engine.gates.runs.branch_coverage import Watch
 from engine.gates.runs.subject import Failure, Subject
 from engine.gates.schedules.schedule_coverage import reached
-from engine.gates.schedules.schedule_goals import ORDER, SCHEDULE, proofs_of
+from engine.gates.schedules.schedule_goals import LISTS, ORDER, SCHEDULE, proofs_of
 from engine.prove.solver import Proven, Unknown, Witness
 from tests.engine.gates.g1_g2.test_judge import OF_ANY_COLUMNS, edited, subject_of
 
@@ -44,7 +44,8 @@ def failure_of(one: Subject) -> Failure:
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("spec", OF_ANY_COLUMNS)
 def test_what_the_rules_write_is_proven(spec: str, kernel: str) -> None:
-    """Masks of indices: the schedule and the order of work; masks that read inputs: the order."""
+    """Masks of indices: the schedule and the order of work; masks that read inputs: the order, and
+    the candidates and classes of the lists."""
     found = proofs_of(right(spec, kernel))
     answers = {(p.about, p.goal): p.answer for p in found.proofs}
     assert found.failure is None and all(isinstance(a, Proven) for a in answers.values())
@@ -52,6 +53,7 @@ def test_what_the_rules_write_is_proven(spec: str, kernel: str) -> None:
     schedule = 0 if reads else 4 if kernel == SM80 else 6
     assert [about for about, _ in answers].count(SCHEDULE) >= schedule
     assert [about for about, _ in answers].count(ORDER) == 6
+    assert [about for about, _ in answers].count(LISTS) == (5 if reads else 0)
     assert bool(found.sampled) is reads
 
 
@@ -110,6 +112,10 @@ SCHEDULED = [
     ("prefix_lm", (SM90,), "max(0, end - own_end)", "max(1, end - own_end)", "tile_lead",
      "passed over"),
     ("causal", (SM90,), "return max(0, end - own_end)", "return end + 1", "tile_lead",
+     "more tiles"),
+    ("sliding_window_causal", (SM90,), "max(0, row0 + args.Nk - args.Nq - 1023) // BN, own_end",
+     "max(0, row0 + args.Nk - args.Nq - 1022) // BN, own_end", "tile_tail", "passed over"),
+    ("sliding_window_causal", (SM90,), ", own_end) - begin)", ", own_end) + 1)", "tile_tail",
      "more tiles"),
 ]  # fmt: skip
 
@@ -193,7 +199,48 @@ def test_a_kernel_that_asks_in_another_way_is_left_to_runs(old: str, new: str) -
 def test_masks_that_read_inputs_are_left_to_runs() -> None:
     found = proofs_of(right("causal_document", SM80))
     assert "the tile schedule was judged in runs alone: its tiles are listed" in found.words()
-    assert {p.about for p in found.proofs} == {ORDER}
+    assert {p.about for p in found.proofs} == {ORDER, LISTS}
+
+
+CLASSED = [
+    ("document", "first_key + BN <= args.Nk and", "first_key + BN <= args.Nq and", "full"),
+    ("causal_document", "q0 + args.Nk + 1 and (doc_k", "q0 + args.Nk + 2 and (doc_k", "full"),
+    ("causal_document", "doc_k_keys_high <= doc_q_rows_low", "doc_k_keys_low <= doc_q_rows_low",
+     "full"),
+    ("causal_document", "doc_k_keys_low <= doc_q_rows_high and", "doc_k_keys_low < doc_q_rows_high"
+     " and", "empty"),
+    ("causal_document", "& (doc_k[b, j] == doc_q[b, min(i, last)]) & (j < args.Nk) != 0",
+     "& (doc_k[b, j] == doc_q[b, min(i, last)]) & (j < args.Nk - 1) != 0", "empty"),
+    ("causal_document", "last + args.Nk - args.Nq) + 1", "last + args.Nk - args.Nq)", "visited"),
+    ("document", "min(i, last)], at=[q0]", "min(i, last - 1)], at=[q0]", "empty"),
+    ("prefix_lm_document", "part_keys_low == part_keys_high and", "", "full"),
+    ("share_question", "segment_keys_high <= 0 and ", "", "full"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("spec", "old", "new", "words"), CLASSED)
+def test_a_wrong_class_or_candidate_is_not_proven(
+    spec: str, old: str, new: str, words: str
+) -> None:
+    """Squares tell nothing of the first. What is left unproven runs judge; the verdict says it."""
+    found = proofs_of(wrong(spec, SM80, old, new))
+    lost = [p.goal for p in found.proofs if p.about == LISTS and not isinstance(p.answer, Proven)]
+    assert any(words in goal for goal in lost)
+    assert "what the lists of tiles are made of was judged in runs alone" in found.words()
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("i32(block_id(0)) // row_blocks", "i32(block_id(0)) // (row_blocks + 1)"),
+        ("range(block_id(1), tiles, grid_dim(1))", "range(block_id(1), tiles, 2)"),
+        ("row_blocks = ceil_div(args.Nq, BM) * args.B", "row_blocks = ceil_div(args.Nq, BM)"),
+        ("at=[q0, first_key])\n", "at=[q0, first_key]) * 2\n"),
+    ],
+)
+def test_lists_that_are_made_in_another_way_are_left_to_runs(old: str, new: str) -> None:
+    found = proofs_of(wrong("causal_document", SM80, old, new))
+    assert not any(p.about == LISTS and isinstance(p.answer, Proven) for p in found.proofs)
 
 
 def test_what_the_solver_has_no_term_for_is_sampled() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from engine.cuir.printer import print_module
+from engine.cuir.static.legal_sizes import USUAL, LegalSizes
 from engine.gates.g1_g2.arch_choices import judge_choices
 from engine.gates.g1_g2.judge import judge_json
 from engine.gates.widths.overflow import overflow
@@ -155,6 +156,15 @@ def test_what_only_a_lambda_hands_on_is_bounded(old: str, new: str) -> None:
     assert overflow(right.module) is None
     found = overflow(edited(right, old, new).module)
     assert found is not None and "i64(..)" in found.message
+
+
+def test_numbers_are_bounded_by_the_sizes_that_the_kernel_declares() -> None:
+    right = subject_of("full")
+    squared = edited(right, SCALE, f"{SCALE}    far = args.Nk * args.Nk\n").module
+    found = overflow(squared)
+    assert found is not None and "131072 keys" in found.message
+    fewer = LegalSizes(USUAL.most | {"Nq": 40_000, "Nk": 40_000})
+    assert overflow(squared, None, fewer) is None
 
 
 def test_a_wrong_order_of_work_shows_its_sizes() -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import shutil
+import tomllib
 from pathlib import Path
 
 import pytest
 
+from engine.cuir.static.legal_sizes import USUAL
 from engine.errors import InputError, LiftError
 from engine.lift import lift, load_package, specialisation_key
 from engine.resources import include_dir, list_kernels
@@ -25,6 +27,16 @@ D = [128, 64]
 
 [refusals]
 sm_75 = "no cp.async"
+"""
+DOMAIN = """
+[domain]
+B = 2
+Hq = 6
+Hkv = 3
+Nq = 9
+Nk = 8
+"B * Hq" = 3
+strides = 99
 """
 
 
@@ -196,7 +208,23 @@ BROKEN = {
     "reference outside": (MANIFEST.replace('"reference.py"', '"../reference.py"'), "reference"),
     "empty refusal": (MANIFEST.replace('"no cp.async"', '""'), "refusals.sm_75"),
     "refusals": (MANIFEST.replace("[refusals]\nsm_75", "refusals"), "refusals"),
+    "domain": (f"{MANIFEST}{DOMAIN.replace('Nk = 8', '')}", "domain"),
+    "no size": (f"{MANIFEST}{DOMAIN.replace('Nk = 8', 'Nk = 0')}", "domain.Nk"),
+    "no number": (f"{MANIFEST}{DOMAIN.replace('Nk = 8', 'Nk = true')}", "domain.Nk"),
 }
+
+
+def test_the_sizes_are_those_that_it_declares(package: Path) -> None:
+    assert load_package(package).sizes == USUAL
+    (package / "kernel.toml").write_text(MANIFEST + DOMAIN)
+    declared = load_package(package).sizes
+    assert declared.length == 9 and declared.heads == 6 and declared.pairs == 3
+
+
+@pytest.mark.parametrize("name", list_kernels())
+def test_a_bundled_kernel_declares_its_domain(name: str) -> None:
+    folder = load_package(name).folder
+    assert "domain" in tomllib.loads((folder / "kernel.toml").read_text())
 
 
 @pytest.mark.parametrize("name", BROKEN)

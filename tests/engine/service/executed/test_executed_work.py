@@ -3,66 +3,36 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from cubridge_tui.cli import main
 from cubridge_tui.model.builder import Builder
+from cubridge_tui.model.gates import gates_lines
+from cubridge_tui.model.inspect import inspect
 from cubridge_tui.model.snapshot import View
-from engine.build.tools.toolchain import find_toolchain
 from engine.errors import CuBridgeError, TransferError
-from engine.foreign.check import Asked
-from engine.foreign.compile import Flags
-from engine.foreign.package import write_package
-from engine.foreign.probe.places import Found, Hook, Place
 from engine.resources import spec_path
 from engine.service.executed import executed_work
 from engine.service.executed.opened import adaptation_of
-from engine.service.session.adaptation import Adaptation, start
+from engine.service.session.adaptation import start
 from engine.service.session.package_export import export_session
 from engine.service.session.session_options import choose_options
 from engine.service.session.workbench import Bench, find_kernel
 from engine.types import Decision, DecisionKind, Gate, Level, Stage, VerdictKind
+from sessions.state import SessionState
 from sessions.store import Store
+from tests.engine.service.executed.plain import called, has_nvcc, imported, opened, pointed
 
-SOURCE = Path(__file__).parents[2] / "graft" / "plain.cu"
-HOOK = b"      dot *= scale;"
-
-
-def _nvcc() -> bool:
-    try:
-        find_toolchain()
-    except CuBridgeError:
-        return False
-    return True
-
-
-pytestmark = pytest.mark.skipif(not _nvcc(), reason="nvcc compiles the kernels of these tests")
+pytestmark = pytest.mark.skipif(not has_nvcc(), reason="nvcc compiles the kernels of these tests")
 
 
 @pytest.fixture
 def kernel(tmp_path: Path) -> Path:
-    folder = tmp_path / "plain"
-    sizes = ({"B": 1, "Hq": 2, "N": 64, "D": 16},)
-    asked = Asked(SOURCE, Flags("sm_80"), reference=spec_path("full"), sizes=sizes)
-    write_package(replace(asked, dtype="f32"), folder)
-    return folder
-
-
-def pointed(asked: Asked, said: object) -> Found:
-    """The place that probing finds in this kernel, without the time that it takes."""
-    text = asked.source.read_bytes()
-    after = text.index(HOOK) + len(HOOK)
-    place = Place(
-        asked.source.resolve(), after, 28, "attention", "dot", 1, "dot",
-        {"b": "batch", "h": "head", "i": "row", "j": "n + first"},
-        {"Hq": "heads", "Nq": "length", "Nk": "length", "D": "D"}, "1.0f", "      ",
-        ("b", "h", "i", "Hq", "Nq", "Nk", "D"),
-    )  # fmt: skip
-    return Found((Hook((place,), 0.25, 0.25, 1, "by hand"),), (), (), (), {"attention": 1})
+    return imported(tmp_path / "plain")
 
 
 @pytest.fixture
@@ -70,13 +40,6 @@ def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
     monkeypatch.setattr(executed_work, "find", pointed)
     with Bench(Store.open(tmp_path / "store.git")) as made:
         yield made
-
-
-def opened(bench: Bench, kernel: Path, spec: str, **options: object) -> Adaptation:
-    package = find_kernel(f"{kernel}/")
-    path = spec_path(spec)
-    id = start(bench, package, path, choose_options(package, spec=options, asked=path), "me")
-    return adaptation_of(bench, bench.store.writer(id), "me")
 
 
 def test_a_kernel_is_adapted_in_its_own_source(
@@ -98,10 +61,33 @@ def test_a_kernel_is_adapted_in_its_own_source(
     assert "+        dot = dot + slopes[head] * (key - row);\n" in patch
     assert "+            float scale, const float* slopes, cudaStream_t stream) {\n" in patch
     assert len([line for line in patch.splitlines() if line[:1] == "+"]) == 9
+    readme = (tmp_path / "adapted" / "README.md").read_text()
+    assert len(readme.splitlines()) <= 40
+    for said in (
+        " changed lines (target.patch)", "nvcc -arch=sm_80 -c plain.cu", "slopes, cudaStream_t",
+        "G2 (the adapted algorithm): **pass**", "Run at sizes from B 1, Hq 2, N 64, D 16",
+        "nothing is proven of them", "What G4 (on a GPU) would say",
+    ):  # fmt: skip
+        assert said in readme, said
     assert main(["check", str(tmp_path / "adapted")]) == 0
     assert "G1 passes" in capsys.readouterr().out
     assert main(["lift", out["session"]]) == 2
     assert "executed as PTX: there is no CuIR of it" in capsys.readouterr().err
+    # A new version of it asks nothing where only names and blanks are others.
+    source, was = kernel / "plain.cu", state_of(tmp_path, out["session"])
+    source.write_bytes(called(source.read_bytes()))
+    assert main(["rebase", out["session"], "--accept", "--json"]) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert again["accepted"] and again["asked"] == [] and again["renamed"] == 3
+    assert [s["verdict"] for s in again["stages"]] == ["pass", "pass", "pass", "not_run"]
+    now = state_of(tmp_path, out["session"])
+    assert now.hashes["lowered"] != was.hashes["lowered"]
+    judged = [dict(g.verdict.subject) for g in now.given if g.verdict.gate is Gate.G3]
+    assert [j["artifact"] for j in judged] == [was.hashes["lowered"], now.hashes["lowered"]]
+
+
+def state_of(folder: Path, session: str) -> SessionState:
+    return Store.open(folder / "store.git").load(session).state
 
 
 def test_what_was_found_is_shown_and_kept(bench: Bench, kernel: Path) -> None:
@@ -180,6 +166,30 @@ def test_a_source_without_the_edits_is_no_pass(
     work.decide(Decision("h1", DecisionKind.REJECTED, "me"))
     verdict = work.judge_target()
     assert verdict.kind is VerdictKind.FAIL and words in verdict.reason
+
+
+def test_the_place_of_the_scores_leads_to_its_card_in_every_pane(
+    bench: Bench, kernel: Path
+) -> None:
+    work = opened(bench, kernel, "causal")
+    work.lift()
+    work.accept_all(work.propose_by_rules())
+    work.judge_target()
+    work.lower()
+    snap = Builder(work).snapshot()
+    source, lifted, lowered = (
+        [r for r in snap.panes[View.OPS][stage].rows if r.key == ("found", (28,))]
+        for stage in (Stage.SOURCE, Stage.LIFTED, Stage.LOWERED)
+    )
+    assert [r.number for r in source] == [28] and source[0].sign == "S"
+    assert lifted[0].text.startswith("scores, place 1") and "evidence: by hand" in lifted[-1].text
+    assert [r.text.strip() for r in lowered] == ["dot *= scale;"]
+    card = "\n".join(inspect(snap, Stage.SOURCE, source[0]))
+    assert "i = row" in card and "evidence: by hand" in card
+    assert "B 1, Hq 2, N 64, D 16: attention<<<(" in card
+    counts = re.search(r"executed: ([\d,]+) of the source, ([\d,]+) patched \(\+", card)
+    assert counts and counts[1] != counts[2]
+    assert "thread instructions executed" in "\n".join(gates_lines(snap))
 
 
 def test_the_scores_stand_before_an_edited_hunk_too(bench: Bench, kernel: Path) -> None:

@@ -41,5 +41,5 @@ def test_halving_the_key_tile_then_adapting_passes_all_cpu_gates(
             work.lower()
             verdict = work.judge_lowered()
             assert verdict.kind is VerdictKind.PASS, verdict.reason
-            work.skip_gpu("no GPU in this test")
+            work.skip_gpu()
             assert work.accept().level is Level.CPU_VERIFIED

@@ -13,7 +13,8 @@ from engine.service.session.adaptation import Adaptation, start
 from engine.service.session.disk_inputs import kernel_moved
 from engine.service.session.session_options import choose_options
 from engine.service.session.workbench import Bench, find_kernel, find_spec
-from engine.service.upkeep.rebase import Rebase, is_same, newer_kernel, plan_rebase, record_rebase
+from engine.service.upkeep.newer import Rebase, is_same, newer_kernel
+from engine.service.upkeep.rebase import plan_rebase, record_rebase
 from engine.service.writers.person import propose_by_person
 from engine.types import Decision, DecisionKind, Gate, Stage, VerdictKind
 from sessions.store import Store

@@ -39,6 +39,39 @@ def test_a_name_that_one_hunk_gives_and_others_read(
     assert closure(found, plain) == (plain,)
 
 
+def test_what_a_hunk_does_is_told_from_its_edits(
+    softcap: tuple[dict[str, Hunk], dict[str, Explained]],
+) -> None:
+    hunks, found = softcap
+
+    def told(begin: str) -> tuple[str, ...]:
+        return found[next(h.id for h in hunks.values() if h.after.startswith(begin))].does
+
+    assert told("score_factor =") == ("adds score_factor in flash_fwd",)
+    assert told("m_ok =")[0] == "adds m_ok in the loop of flash_fwd"
+    assert told("lse =") == ("changes how lse is computed in flash_fwd",)
+    what, op = told("copy_async_rows")
+    assert what == "changes copy_async to copy_async_rows in the loop of flash_fwd"
+    assert op.startswith("copy_async_rows: copy_async of the tensor's rows from `begin`")
+    schedule = {e.does[0] for e in found.values() if "tile_" in e.does[0]}
+    assert schedule == {
+        "changes tile_count (how many key tiles a block of rows visits)",
+        "changes tile_full (whether a tile needs no mask)",
+    }
+    assert any(e.does[0].startswith("computes s (the tile's scores) once") for e in found.values())
+
+
+def test_no_hunk_of_any_variant_is_without_a_word() -> None:
+    for kernel, variant in (("flash_fwd_sm90", "document"), ("flash_fwd_sm80", "sigmoid")):
+        base, recipe = lifted(kernel), VARIANTS[variant]
+        *_, (_, last) = apply(base, plan(base, recipe).steps)
+        made = propose(base, last, id="r", origin=Origin.RULES, reason="r", ids=assign(base))
+        told = [each.does for each in explain(base, last, made, recipe).values()]
+        assert all(does and does[0] for does in told)
+        added = [does for does in told if does[0] == "adds the kernel class_tiles"]
+        assert len(added) == (variant == "document")
+
+
 def test_a_number_is_named_and_the_algebra_is_told(
     softcap: tuple[dict[str, Hunk], dict[str, Explained]],
 ) -> None:

@@ -142,7 +142,7 @@ def test_three_steps_then_the_whole_pipeline(
     verdict = work.judge_lowered()
     assert verdict.kind is VerdictKind.PASS, verdict.reason
     assert b"add_rows(l, s);" in work.session.artifact(Stage.LOWERED, "kernel.cu").data
-    work.skip_gpu("no GPU here")
+    work.skip_gpu()
     assert open_assumptions(work.state.verdicts) == tuple(sorted(OPS))
     assert work.accept().level is Level.CPU_VERIFIED
     rows = recheck(bench.store.load(work.writer.id), lambda _: None)

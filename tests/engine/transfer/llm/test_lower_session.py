@@ -146,7 +146,7 @@ def test_written_where_the_templates_cannot(
     assert work.judge_lifted().kind is VerdictKind.PASS
     verdict = work.judge_target()
     assert verdict.kind is VerdictKind.PASS, verdict.reason
-    work.skip_gpu("no GPU here")
+    work.skip_gpu()
     assert work.accept().level is Level.CPU_VERIFIED
     assert all(r.same for r in recheck(bench.store.load(work.writer.id), lambda _: None))
     # Decisions on it: without a hunk the text is another one; taken back, the templates lower.

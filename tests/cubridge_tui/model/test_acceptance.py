@@ -1,4 +1,4 @@
-"""The review as one Markdown file."""
+"""The patch that an acceptance shows."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from cubridge_tui.model.acceptance import lowered_patch
 from cubridge_tui.model.builder import Builder
-from cubridge_tui.model.report import lowered_patch
 from engine.service.session.stage_work import Work
 from engine.types import Stage
 from sessions.store import Store

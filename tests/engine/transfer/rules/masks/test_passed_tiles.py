@@ -16,15 +16,20 @@ from tests.engine.transfer.test_tiles_visited import LENGTHS, carried, masked, s
 pytestmark = pytest.mark.xdist_group("tiles")  # which shares what is carried over
 KERNEL = "flash_fwd_sm90"
 ROWS = 64
+# Masks whose first kept key moves with the row, and which keep no prefix for all.
+WINDOWS = frozenset(
+    {"sliding_window", "sliding_window_causal", "sinks_window", "flex_softcap_window",
+     "causal_blockwise"}
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("spec", masked(data=False))
 def test_only_tiles_without_a_kept_pair_are_passed_over(spec: str) -> None:
     recipe = recipe_of(spec)
     base, target, binding = carried(KERNEL, spec)
-    name = find_attention(base).schedule.lead
-    assert name is not None
-    passed = 0
+    schedule = find_attention(base).schedule
+    assert schedule.lead is not None and schedule.tail is not None
+    passed = [0, 0]
     for nq, nk in LENGTHS:
         sizes = sizes_of(recipe, nq, nk)
         if sizes is None:
@@ -32,23 +37,30 @@ def test_only_tiles_without_a_kept_pair_are_passed_over(spec: str) -> None:
         picture = KeepMap(recipe, target, binding, sizes, base=base).target  # type: ignore[arg-type]
         assert picture is not None
         bn = picture.keys
-        lead_of = picture._schedule(name, ("args", "b", "h", "q0", "row0"))
+        lead_of, tail_of = (
+            picture._schedule(name, ("args", "b", "h", "q0", "row0"))
+            for name in (schedule.lead, schedule.tail)
+        )
         i, j = torch.arange(nq)[:, None], torch.arange(nk)[None, :]
         keep = torch.as_tensor(evaluate(recipe.keep, {**sizes, "i": i, "j": j, "b": 0, "h": 0}))
         keep = keep.broadcast_to(nq, nk)
         for q0 in range(0, nq, picture.rows):
             tiles = [int(picture.index(q0, s)) for s in range(int(picture.count(q0)))]
             for row0 in range(q0, min(q0 + picture.rows, nq), ROWS):
-                lead = int(lead_of(q0, row0))
-                assert 0 <= lead <= len(tiles)
-                passed += lead
+                lead, tail = int(lead_of(q0, row0)), int(tail_of(q0, row0))
+                end = len(tiles) - tail
+                assert 0 <= lead <= end <= len(tiles)
+                passed = [passed[0] + lead, passed[1] + tail]
                 own = keep[row0 : row0 + ROWS]
                 held = [bool(own[:, n * bn : (n + 1) * bn].any()) for n in tiles]
-                assert not any(held[:lead])
+                assert not any(held[:lead]) and not any(held[end:])
                 # As many as there are, but for rows that keep nothing at all.
                 assert not any(held) or held[lead], (q0, row0)
+                if spec in WINDOWS:
+                    assert not any(held) or held[end - 1], (q0, row0)
     # A block of no more rows than a tile has keys may have none to pass over.
-    assert passed > 0 or picture.rows <= picture.keys
+    assert passed[0] > 0 or picture.rows <= picture.keys
+    assert (passed[1] > 0) == (spec in WINDOWS) or picture.rows <= picture.keys
 
 
 def test_rows_behind_the_last_pass_over_all_tiles() -> None:

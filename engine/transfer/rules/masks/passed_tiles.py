@@ -1,0 +1,120 @@
+"""Which of a block's first and last tiles a part of its rows passes over.
+
+A block of rows visits every tile of which some row keeps a pair, from the last tile to the first.
+Rows that end earlier than the block's last ones have nothing to do in the first of these tiles,
+rows that begin later than its first ones nothing in the last.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import reduce
+
+from engine.cuir.nodes import Assign, Attr, Expr, Function, Name, Num, Return, Select, free_names
+from engine.cuir.rewrite import stmt_reads
+from engine.cuir.static.kernel_names import Fresh
+from engine.cuir.text.quote import assign, expr
+from engine.transfer import schedule as intervals
+from engine.transfer.linear import tidy
+
+KEYS = Attr(Name("args"), "Nk")
+ZERO: Expr = Num(0)
+
+
+def passed_at_first(lead: Function, keep: Expr, fresh: Fresh) -> Function:
+    """The body of `lead`(args, b, h, q0, row0), with constants for the rows of the block, the keys
+    of a tile and the rows from row0 on: how many of the block's first tiles lie behind the last key
+    that these rows keep. `fresh` gives the names of variables.
+    """
+    at = _Asked(lead, keep, fresh)
+    of_block, of_own = at.of_block, at.of_own
+    prefix, begin, end, behind = (Name(fresh(n)) for n in ("prefix", "begin", "end", "own_end"))
+    own_ends = [at.end(span) for span in (of_own.prefix, of_own.rest) if span is not None]
+    if of_block == intervals.KeyRanges(None, None) or not own_ends:
+        return lead
+    if of_own == of_block:  # the ranges are the same for all rows
+        return replace(lead, body=(Return(Num(0)),))
+    # Only this is at least 0: no tile before it is passed over, so none below 0 is. Rows behind the
+    # last one, of the last block, pass over all tiles.
+    own_end = at.of_rows(reduce(intervals.maximum, [ZERO, *own_ends]))
+    body = [Assign(behind.id, own_end)]
+    passed: list[Expr] = []  # behind the last key, of the tiles from `begin` on and of the prefix
+    if of_block.rest is not None:
+        start = at.begin(of_block.rest)
+        if of_block.prefix is not None:
+            body.append(Assign(prefix.id, at.end(of_block.prefix)))
+            start = intervals.maximum(prefix, start)
+        body += [Assign(begin.id, start), Assign(end.id, at.end(of_block.rest))]
+        passed.append(expr("max(0, e - max(b, own))", e=end, b=begin, own=behind))
+    elif of_block.prefix is not None:
+        prefix = end
+        body.append(Assign(prefix.id, at.end(of_block.prefix)))
+    if of_block.prefix is not None:
+        passed.append(expr("max(0, prefix - own)", prefix=prefix, own=behind))
+    total = reduce(lambda a, b: expr("a + b", a=a, b=b), passed)
+    return at.function(body, total)
+
+
+def passed_at_last(tail: Function, keep: Expr, fresh: Fresh) -> Function:
+    """The body of `tail`, asked as `lead` is: how many of the block's last tiles lie before the
+    first key that these rows keep, and are none of those that `lead` passes over."""
+    at = _Asked(tail, keep, fresh)
+    block, own, prefix = at.of_block.rest, at.of_own.rest, at.of_block.prefix
+    # A prefix is visited last, and all rows of a block that has one keep its first key.
+    if block is None or own is None or (prefix is not None and not _may_be_empty(prefix)):
+        return tail
+    begin, own_begin = at.begin(block), at.begin(own)
+    if begin == own_begin:
+        return tail
+    first, end = Name(fresh("begin")), Name(fresh("own_end"))
+    body = [Assign(first.id, begin), Assign(end.id, at.of_rows(at.end(own)))]
+    passed = expr("max(0, min(own, end) - begin)", own=own_begin, end=end, begin=first)
+    if prefix is not None:
+        passed = expr("passed if high < 0 else 0", passed=passed, high=prefix.high)
+    return at.function(body, passed)
+
+
+def _may_be_empty(span: intervals.KeyRange) -> bool:
+    """Whether the range is said to be empty for some rows."""
+    return isinstance(span.high, Select) and Num(-1) in (span.high.then, span.high.other)
+
+
+class _Asked:
+    """A function that says what part of a block's rows does with its tiles."""
+
+    def __init__(self, function: Function, keep: Expr, fresh: Fresh) -> None:
+        self._function = function
+        self._rows, self._keys, self._own_rows = (Name(c) for c in function.consts[:3])
+        self._first, self.own = (Name(p.name) for p in function.params[3:5])
+        self._last, self._own_last = (Name(fresh(n)) for n in ("last", "own_last"))
+        block, own = (
+            intervals.key_ranges(keep, intervals.Rows(*rows), KEYS)
+            for rows in ((self._first, self._last), (self.own, self._own_last))
+        )
+        self.of_block, self.of_own = block, own
+
+    def begin(self, span: intervals.KeyRange) -> Expr:
+        """The tile of the range's first key."""
+        return expr("low // keys", low=span.low, keys=self._keys)
+
+    def end(self, span: intervals.KeyRange) -> Expr:
+        """The first tile behind the range; below 0 where no key lies in it."""
+        beyond = tidy(expr("high + 1", high=span.high))
+        return expr("ceil_div(beyond, keys)", beyond=beyond, keys=self._keys)
+
+    def of_rows(self, own_end: Expr) -> Expr:
+        """0 for rows behind the last one, of the last block: they keep nothing."""
+        return expr("end if own < args.Nq else 0", end=own_end, own=self.own)
+
+    def function(self, body: list[Assign], value: Expr) -> Function:
+        """With this body, and before it the last rows that it reads."""
+        read = frozenset[str]().union(free_names(value), *map(stmt_reads, body))
+        lasts = [
+            assign("last = min(first + rows, args.Nq) - 1", last=name, first=beginning, rows=rows)
+            for name, beginning, rows in (
+                (self._last, self._first, self._rows),
+                (self._own_last, self.own, self._own_rows),
+            )
+            if name.id in read
+        ]
+        return replace(self._function, body=(*lasts, *body, Return(value)))

@@ -1,0 +1,72 @@
+"""A plain kernel of somebody, imported, and sessions about it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+from engine.build.tools.toolchain import find_toolchain
+from engine.errors import CuBridgeError
+from engine.foreign.check import Asked
+from engine.foreign.compile import Flags
+from engine.foreign.package import write_package
+from engine.foreign.probe.places import Found, Hook, Place
+from engine.resources import spec_path
+from engine.service.executed.opened import adaptation_of
+from engine.service.session.adaptation import Adaptation, start
+from engine.service.session.session_options import choose_options
+from engine.service.session.workbench import Bench, find_kernel
+
+SOURCE = Path(__file__).parents[2] / "graft" / "plain.cu"
+
+
+def has_nvcc() -> bool:
+    try:
+        find_toolchain()
+    except CuBridgeError:
+        return False
+    return True
+
+
+def imported(folder: Path, source: Path = SOURCE) -> Path:
+    sizes = ({"B": 1, "Hq": 2, "N": 64, "D": 16},)
+    asked = Asked(source, Flags("sm_80"), reference=spec_path("full"), sizes=sizes)
+    write_package(replace(asked, dtype="f32"), folder)
+    return folder
+
+
+def called(text: bytes) -> bytes:
+    """The kernel with other names, comments, blanks and line ends."""
+    for old, new in ((b"row", b"query"), (b"dot", b"product"), (b"head", b"which")):
+        text = re.sub(rb"\b%s\b" % old, new, text)
+    return text.replace(b"  ", b"\t").replace(b"{\n", b"\r\n{ // begins\r\n")
+
+
+def pointed(asked: Asked, said: object) -> Found:
+    """The place that probing finds in this kernel, `called` or not, without the time that it
+    takes."""
+    files = [asked.source.resolve(), *asked.source.resolve().parent.glob("*.cuh")]
+    file = next(f for f in files if b" *= scale;" in f.read_bytes())
+    text = file.read_bytes()
+    names = {old: new if new.encode() in text else old
+             for old, new in (("dot", "product"), ("row", "query"), ("head", "which"))}  # fmt: skip
+    dot, head = names["dot"], names["head"]
+    statement = f"{dot} *= scale;".encode()
+    after = text.index(statement) + len(statement)
+    indent = text[text.rindex(b"\n", 0, after) + 1 : after - len(statement)].decode()
+    place = Place(
+        file, after, text.count(b"\n", 0, after) + 1, "attention", dot, 1, dot,
+        {"b": "batch", "h": head, "i": names["row"], "j": "n + first"},
+        {"Hq": "heads", "Nq": "length", "Nk": "length", "D": "D"}, "1.0f", indent,
+        ("b", "h", "i", "Hq", "Nq", "Nk", "D"),
+    )  # fmt: skip
+    hook = Hook((place,), 0.25, 0.25, 1, "by hand")
+    return Found((hook,), (), (), (), {"attention": 1}, tuple(files))
+
+
+def opened(bench: Bench, kernel: Path, spec: str, **options: object) -> Adaptation:
+    package = find_kernel(f"{kernel}/")
+    path = spec_path(spec)
+    id = start(bench, package, path, choose_options(package, spec=options, asked=path), "me")
+    return adaptation_of(bench, bench.store.writer(id), "me")
