@@ -249,6 +249,11 @@ class Memory:
             verb = "writes" if write else "reads"
             past = "wrote" if conflict.verb == "wrote" else "read"
             words = f"{verb} {space} memory that another access {past}, and nothing orders the two"
+            if conflict.lanes:
+                words = (
+                    f"{verb} {space} memory that another lane of the warp wrote, and no __syncwarp "
+                    "orders the two"
+                )
             if conflict.kind == "early read":
                 words = f"{verb} {space} memory before an asynchronous copy was waited for"
             elif conflict.kind == "missing proxy fence":

@@ -199,7 +199,10 @@ class History:
             return None
         k = int(bad.argmax())
         kind = "race" if writer[k] < self.clocks.per_block else "early read"
-        return Conflict(k, kind, int(self.write_line[at[k]]), "wrote")
+        lanes = writer[k] == party.warp[k] and not (
+            self.shared and self.write_block[at[k]] != party.block[k]
+        )
+        return Conflict(k, kind, int(self.write_line[at[k]]), "wrote", bool(lanes))
 
     def _unfenced(self, at: Array, party: Party) -> Conflict | None:
         """The first granule that the asynchronous proxy reads, and that no fence made visible."""
@@ -283,9 +286,11 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """The `index`-th granule of an access is not ordered after what the PTX `line` did to it."""
+    """The `index`-th granule of an access is not ordered after what the PTX `line` did to it; where
+    `lanes`, another lane of the same warp did."""
 
     index: int
     kind: str
     line: int
     verb: str
+    lanes: bool = False

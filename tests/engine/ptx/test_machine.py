@@ -92,6 +92,7 @@ def test_lanes_of_a_warp_are_ordered_by_syncwarp_alone(body: str, race: str) -> 
     _, done = execute(NEIGHBOUR + body.format(""))
     (finding,) = done.findings
     assert finding.kind == "race" and finding.words.startswith(race)
+    assert "another lane of the warp" in finding.words or "another access read" in finding.words
     _, done = execute(NEIGHBOUR + body.format(SYNC))
     assert not done.findings
 
