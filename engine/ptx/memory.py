@@ -275,7 +275,8 @@ class Memory:
 
     def read(self, space: str, offset: Values, item: int) -> Values:
         """Items of `item` bytes at offsets: [2, ...]."""
-        return self.items(space, item).take(offset >> SHIFTS[item], 1)
+        out: Values = self.items(space, item).take(offset >> SHIFTS[item], 1)
+        return out
 
     def items(self, space: str, item: int) -> Values:
         """A memory as items of so many bytes: [2, ...]."""
