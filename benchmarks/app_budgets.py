@@ -28,7 +28,7 @@ from machine_state import Watched, described  # noqa: E402
 from tests.cubridge_tui.terminal import Terminal  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "app_budgets.json"
-FIRST_FRAMES, FIRST_FRAME_MS = 20, 1200
+FIRST_FRAMES, FIRST_FRAME_MS = 20, 600
 SHOWN = b"Next:"  # the decision line, which the start screen's first frame has
 
 

@@ -33,7 +33,7 @@ from machine_state import Watched  # noqa: E402
 from textual import events  # noqa: E402
 from textual.scroll_view import ScrollView  # noqa: E402
 
-LINES, KEYS, BUDGET_MS = 5000, 60, 50
+LINES, KEYS, BUDGET_MS = 5000, 60, 35
 STREAM_SECONDS = 0.005
 PACE_SECONDS = 0.07  # between a repaint and the next key
 FAR = "gemm(s, sQ"  # stands once in a copy of the text

@@ -170,6 +170,7 @@ class Desk:
             )
         match step:
             case Step.LIFT:
+                self.work.refuse_early()
                 self.work.make_lifted()
                 shown(self.snapshot())
                 self.work.judge_lifted()

@@ -66,6 +66,7 @@ def check_and_report(asked: Asked, as_json: bool) -> int:
     path, cases = asked.source, []
     found = compared = 0
     told: set[str] = set()
+    not_launched: tuple[str, ...] = ()
     unproven: dict[str, Instruction] = {}
     for checked in check_kernel(asked, say):
         _narrate(checked)
@@ -79,11 +80,13 @@ def check_and_report(asked: Asked, as_json: bool) -> int:
             if line not in told:  # the same place is wrong in most cases
                 show(line)
             told.add(line)
-    passed = None if asked.reference is None else bool(compared) and not found
+        not_launched = checked.not_launched
+    passed = None if asked.reference is None else bool(compared and not found and not not_launched)
     if as_json:
         reference = None if asked.reference is None else str(asked.reference)
         show_json({
             "file": str(path), "reference": reference, "g1": passed, "cases": cases,
+            "not_launched": list(not_launched),
             "unproven": [
                 {"opcode": opcode, "place": str(place(at, path))}
                 for opcode, at in unproven.items()
@@ -95,8 +98,12 @@ def check_and_report(asked: Asked, as_json: bool) -> int:
         say("memory and order alone were checked: --reference SPEC.py compares what it computes")
     elif passed:
         show(f"{path}: G1 passes: equal to {asked.reference.name} in {compared} cases, no findings")
+    elif not_launched and not found:
+        show(f"{path}: G1 does not pass: a kernel of it was not run")
     elif not compared:
         show(f"{path}: no case could be compared with {asked.reference.name}")
+    for kernel in not_launched:
+        say(f"no size was found that launches {kernel}: nothing is known of it")
     for opcode, at in unproven.items():
         say(f"{place(at, path)}: {opcode} is executed as the PTX manual says: no GPU was asked")
     return FAILED if found or passed is False else PASSED

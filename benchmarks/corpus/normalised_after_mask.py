@@ -3,6 +3,7 @@
 After: the masked softmax of graph transformers. Edits: mask, inputs.
 """
 
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 

@@ -17,7 +17,9 @@ def attention(
     n = q.shape[0]
     mask = torch.full([1, n, n], torch.finfo(q.dtype).min, device=q.device, dtype=q.dtype)
     for i in range(1, len(cu_seqlens)):
-        mask[..., cu_seqlens[i - 1] : cu_seqlens[i], cu_seqlens[i - 1] : cu_seqlens[i]] = 0
+        mask[
+            ..., cu_seqlens[i - 1] : cu_seqlens[i], cu_seqlens[i - 1] : cu_seqlens[i]
+        ] = 0
     q, k, v = q.transpose(0, 1), k.transpose(0, 1), v.transpose(0, 1)
     weights = torch.matmul(q, k.transpose(1, 2)) / q.shape[-1] ** 0.5 + mask
     weights = nn.functional.softmax(weights, dim=-1, dtype=torch.float32).to(q.dtype)

@@ -17,8 +17,6 @@ def attention(
     inputs_mask: Bool[Tensor, "B Nk"],
 ) -> Float[Tensor, "B Nq H Dv"]:
     scores = torch.matmul(queries, keys.transpose(-1, -2)) / math.sqrt(queries.shape[-1])
-    extended = (1.0 - inputs_mask[:, None, None, :].to(scores.dtype)) * torch.finfo(
-        scores.dtype
-    ).min
+    extended = (1.0 - inputs_mask[:, None, None, :].to(scores.dtype)) * torch.finfo(scores.dtype).min
     probs = nn.Softmax(dim=-1)(scores + extended)
     return torch.matmul(probs, values).permute(0, 2, 1, 3).contiguous()

@@ -3,6 +3,7 @@
 After: "Attention is off by one" (softmax1), in common PyTorch writings. Edits: after.
 """
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 

@@ -3,6 +3,7 @@
 After: timm, vision_transformer.Attention without fused_attn. Edits: none.
 """
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 

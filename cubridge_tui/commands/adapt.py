@@ -140,6 +140,12 @@ def _walk(
         stages.add("meanings", None, None, words, time.monotonic() - begin)
         if not through:
             return GATE_FAILED
+    begin = time.monotonic()
+    try:
+        work.refuse_early()
+    except TransferError as error:
+        stages.add("target", "G2", "not_run", str(error), time.monotonic() - begin)
+        return GATE_FAILED
     verdict = work.lift()
     stages.gate("lifted", verdict)
     if verdict.stops:

@@ -78,7 +78,13 @@ class Builder:
         meanings, regions = about_meanings(state), decided_regions(state)
         said, asked = (self.texts.artifact(s, work.shown[s]) for s in (Stage.LIFTED, Stage.TARGET))
         panes, blocked = self._panes(
-            source or "", said, asked, lowered_text, lifted, target_text, links
+            source or "",
+            said,
+            asked,
+            lowered_text,
+            lifted,
+            asked if work.package.executed else target_text,
+            links,
         )
         self._with_meanings(panes, opaque, meanings)
         if regions:

@@ -15,18 +15,18 @@ Decisions = Callable[[str], "Decision | None"]
 
 
 def lines_of(hunk: Hunk, about: Explained = NOTHING, cost: str = "") -> list[str]:
-    """What it does, why it is there, for which clauses, its numbers by name, what depends on what,
-    what it costs."""
+    """What it does, why it is there, what it costs, for which clauses, its numbers by name, what
+    depends on what."""
     lines = [f"{'what' if n == 0 else 'op':<7}{words}" for n, words in enumerate(about.does)]
     lines += [f"why    {hunk.reason}"] if hunk.reason else []
+    lines += [cost] if cost else []
     lines += [f"for    {words}" for words in about.clauses]
     if about.numbers:
         lines.append(f"where  {'; '.join(about.numbers)}")
     told = [f"needs {_listed(about.needs)}"] if about.needs else []
     told += [f"gives {_listed(about.users)}"] if about.users else []
     told += [f"the same rule wrote {_ranges(about.parts)}"] if about.parts else []
-    lines += [f"with   {'; '.join(told)}"] if told else []
-    return [*lines, *([cost] if cost else [])]
+    return [*lines, *([f"with   {'; '.join(told)}"] if told else [])]
 
 
 def _ranges(hunks: Sequence[str]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from cubridge_tui.model.kept_texts import KeptTexts
@@ -10,6 +11,7 @@ from cubridge_tui.model.links import Links, lifted_name, namer
 from cubridge_tui.model.review import (
     Review,
     gives,
+    of_hunks,
     renumbered,
     review,
     review_rows,
@@ -38,11 +40,14 @@ def latest_review(
     """The latest proposal's rows, whether there are any, and why they may not be decided on."""
     work = texts.work
     state, proposals = work.state, work.edits
-    if lifted is None or target_text is None or not proposals:
+    if target_text is None or not proposals or (lifted is None and not work.package.executed):
         return (), False, "there is no proposal to decide on"
     if state.outdated(Stage.TARGET):
         return (), False, f"the proposal is stale: {state.outdated(Stage.TARGET)} changed"
     proposal = proposals[-1]
+    if lifted is None:  # hunks of the author's source: the target is their patch
+        rows = review_rows(of_hunks(proposal), work.decisions(proposal), {})
+        return tuple(replace(row, number=None) for row in rows), True, ""
     try:
         made: Review = texts.keep(
             ("review", *_key(state, proposals)),

@@ -67,6 +67,18 @@ def proven(details: Mapping[str, Any]) -> str:
     return f" proven for all sizes: {'; '.join(dict.fromkeys(goals))}" if goals else ""
 
 
+def executed(details: Mapping[str, Any]) -> str:
+    """What is known of a kernel that is executed as PTX: which tiles it visits is not."""
+    work = details.get("work")
+    if not isinstance(work, Mapping):
+        return ""
+    cases = _count(int(work["cases"]), "case")
+    return (
+        f" executed as PTX: {work['before']:,} thread instructions of the source, "
+        f"{work['after']:,} of the patch in the same {cases}; its tiles are not drawn"
+    )
+
+
 def values(recipe: Recipe, given: Mapping[str, str], picture: KeepMap) -> str:
     """What the inputs that the mask reads are drawn as: a person's values, and the examples."""
     own: list[str] = []

@@ -47,6 +47,15 @@ class Block:
     first: bool = True  # the hunk's first place: its head is shown here
 
 
+def of_hunks(proposal: Proposal) -> Review:
+    """A proposal's hunks one after the other, of a kernel that has no text to stand in between."""
+    return Review(proposal, tuple(
+        Block(hunk, tuple((line, None) for line in hunk.before.split("\n") if hunk.before),
+              tuple((line, None) for line in hunk.after.split("\n") if hunk.after))
+        for hunk in proposal.hunks
+    ))  # fmt: skip
+
+
 def review(
     base: Module, proposed: Module, proposal: Proposal, name: Callable[[Path], Key]
 ) -> Review:

@@ -203,11 +203,13 @@ class MaskScreen(ActionScreen):
         legend = [part for g, s, w in shown for part in ((f" {g}", s), (f" {w} ", "dim"))]
         self.query_one("#legend", Line).put(legend)
         verdict = self.subject.verdict
-        proven = mask_words.proven(verdict.details if verdict is not None else {})
+        details = verdict.details if verdict is not None else {}
+        executed = mask_words.executed(details)
+        proven = executed or mask_words.proven(details)
         line = self.query_one("#proven", Line)
         if line.display != bool(proven):
             line.display = bool(proven)
-        line.put([(proven, "pass")])
+        line.put([(proven, "dim" if executed else "pass")])
         here = [(" " + grid.describe(self.pane.i, self.pane.j), "")]
         self.query_one("#here", Line).put(here, [(mask_words.shares(grid) + " ", "dim")])
 

@@ -14,12 +14,12 @@ from textual.geometry import Size
 from textual.message import Message
 
 from cubridge_tui.model import search
-from cubridge_tui.model.rows import NOTES, SIGNS, PaneText, Row, fitted
+from cubridge_tui.model.rows import NOTES, SIGNS, PaneText, Row, RowKind, fitted
 from cubridge_tui.text.highlight import Span
 from cubridge_tui.text.sanitise import one_line
 from cubridge_tui.widgets.paint import ORIGIN_MARKS
 from cubridge_tui.widgets.painted_rows import PaintedRows
-from cubridge_tui.widgets.row_places import nearest_line, next_start, same_place
+from cubridge_tui.widgets.row_places import hunk_end, nearest_line, next_start, same_place
 from cubridge_tui.widgets.row_strips import gutter_width
 
 
@@ -127,7 +127,11 @@ class CodePane(PaintedRows, can_focus=True):
         keeps = keep_place and before is not None
         place = same_place(rows, self.cursor, before) if keeps and before is not None else 0
         self.set_reactive(CodePane.cursor, min(place, max(len(rows) - 1, 0)))
-        self.scroll_to(y=max(self.cursor - offset, 0) if place else 0, animate=False, force=True)
+        top = max(self.cursor - offset, 0) if place else 0
+        height = max(self.scrollable_content_region.height, 1)
+        if place and rows[self.cursor].kind is RowKind.HEAD:  # all of a hunk that grew, if it fits
+            top = max(top, min(self.cursor - 1, hunk_end(rows, self.cursor) - height + 1))
+        self.scroll_to(y=top, animate=False, force=True)
         self.refresh()
         self._read_ahead_soon()
         self.post_message(self.CursorMoved(self))

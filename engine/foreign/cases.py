@@ -18,15 +18,18 @@ Array = np.ndarray[Any, Any]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Sizes, and how values are drawn (a kind of `engine.spec.decks.deck_inputs`)."""
+    """Sizes, how values are drawn (a kind of `engine.spec.decks.deck_inputs`), and the type of
+    elements, where it is another than the kernel is asked about with."""
 
     sizes: Mapping[str, int]
     seed: int = 0
     values: str = "random"
+    dtype: str = ""
 
     def __str__(self) -> str:
         words = ", ".join(f"{n} {s}" for n, s in self.sizes.items())
-        return words if self.values == "random" else f"{words}, {self.values}"
+        said = (words, self.dtype, self.values if self.values != "random" else "")
+        return ", ".join(filter(None, said))
 
 
 # B, query heads, key heads, queries, keys: whole tiles of most kernels; lengths that end inside of

@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from engine.build.tools.toolchain import find_toolchain
+from engine.build.machine_code.ptxas import function_name
+from engine.build.tools.toolchain import Toolchain, find_toolchain
 from engine.child.client import Child
 from engine.errors import InputError
 from engine.files import read_text
 from engine.foreign.cases import Case, complete, draw, usual_cases
-from engine.foreign.compile import Flags, compile_kernel
-from engine.foreign.launcher import read_launcher
-from engine.foreign.record import Executed, execute
-from engine.foreign.reference import Difference, compare, read_reference, want
+from engine.foreign.compile import Compiled, Flags, compile_kernel
+from engine.foreign.includes import reached, read_source
+from engine.foreign.launcher import Launcher, read_launcher
+from engine.foreign.reach import Launches, kernel_words, preprocessed, reached_functions
+from engine.foreign.record import Executed, execute, launched
+from engine.foreign.reference import Difference, Reference, compare, read_reference, want
 from engine.ptx.findings import Finding
-from engine.ptx.syntax import Instruction, Location
+from engine.ptx.syntax import Instruction, Location, Module
 
 VALUES = ("random", "peaked")  # what a case that a person names is run with
+ELEMENTS = ("bf16", "f16", "f32")  # of tensors whose type the caller chooses
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +36,8 @@ class Checked:
         differences: what differs from the reference; None where nothing was compared.
         errors: the largest error of each output that was compared.
         skipped: why the reference gave nothing to compare with.
-        nvcc: what compiling the kernel took before all cases, in seconds of the clock and of all
-            processors.
+        not_launched: kernels that the launcher reaches and that no case launches, with their lines.
+        nvcc: what compiling took before all cases, in seconds of the clock and of all processors.
     """
 
     case: Case
@@ -41,6 +45,7 @@ class Checked:
     differences: tuple[Difference, ...] | None = None
     errors: Mapping[str, float] = field(default_factory=dict)
     skipped: str = ""
+    not_launched: tuple[str, ...] = ()
     nvcc: tuple[float, float] = (0.0, 0.0)
 
     @property
@@ -75,7 +80,8 @@ class Asked:
 def check_kernel(
     asked: Asked, said: Callable[[str], None] = lambda text: None, child: Child | None = None
 ) -> Iterator[Checked]:
-    """Executes a kernel as PTX in each case, and compares what it wrote with its reference.
+    """Executes a kernel as PTX in each case, and compares what it wrote with its reference. Where
+    no case launches a kernel that the launcher reaches, cases that do are added, if some are found.
 
     Args:
         child: the torch child that runs the reference; None: one of its own.
@@ -86,6 +92,65 @@ def check_kernel(
         SpecError: the reference declares no attention.
         MissingTool: there is no nvcc.
     """
+    with _prepared(asked, said, child) as at:
+        nvcc = at.compiled.seconds, at.compiled.processor
+        for case in at.cases:
+            entry, sizes = at.entries[case.dtype], complete(at.entries[case.dtype], case.sizes)
+            if at.reference is None or at.child is None:
+                inputs = draw(entry, sizes)
+                _, made = execute(at.compiled, entry, sizes, inputs, {}, asked.flags.arch,
+                                  at.folder, memory_only=True)  # fmt: skip
+                yield Checked(case, tuple(made), not_launched=at.not_launched, nvcc=nvcc)
+                continue
+            if not at.reference.allows(sizes):
+                raise InputError(f"{at.reference.path.name} is not defined for {case}")
+            wanted = want(at.reference, entry, sizes, case.values, case.seed, at.child, at.folder)
+            if isinstance(wanted, str):
+                yield Checked(case, (), None, {}, wanted, at.not_launched, nvcc)
+                continue
+            outputs, made = execute(
+                at.compiled, entry, {**sizes, **wanted.sizes}, wanted.inputs, at.reference.scalars,
+                asked.flags.arch, at.folder,
+            )  # fmt: skip
+            differences, errors = compare(wanted, entry, outputs)
+            yield Checked(case, tuple(made), tuple(differences), errors, "", at.not_launched, nvcc)
+
+
+def kernels_of_cases(
+    asked: Asked, said: Callable[[str], None], child: Child
+) -> list[tuple[Case, frozenset[str]]]:
+    """The cases that `check_kernel` runs, each once, with the kernels that they launch by name;
+    nothing is executed.
+
+    Raises:
+        InputError, MissingTool: as `check_kernel` does.
+    """
+    with _prepared(asked, said, child) as at:
+        return [(c, at.launches.of(c)) for c in at.cases if c.values == at.cases[0].values]
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """A compiled kernel with the cases that it is run in.
+
+    Args:
+        entries: the launcher, by the element type of a case.
+    """
+
+    reference: Reference | None
+    child: Child | None
+    entries: Mapping[str, Launcher]
+    compiled: Compiled
+    folder: Path
+    launches: Launches
+    cases: Sequence[Case]
+    not_launched: tuple[str, ...]
+
+
+@contextmanager
+def _prepared(
+    asked: Asked, said: Callable[[str], None], child: Child | None
+) -> Iterator[_Prepared]:
     text = read_text(asked.source, "give a CUDA source with a launcher")
     tools = find_toolchain()
     tools.require_arch(asked.flags.arch)
@@ -100,39 +165,59 @@ def check_kernel(
         shapes = {**(reference.shapes if reference else {}), **asked.shapes}
         scalars = reference.scalars if reference else {}
         types = reference.types if reference else {}
-        entry = read_launcher(
-            text, str(asked.source), asked.launcher, shapes, asked.dtype, scalars, types,
-            {name for sizes in asked.sizes for name in sizes},
-        )  # fmt: skip
+        named = {name for sizes in asked.sizes for name in sizes}
+        entries = {
+            name: read_launcher(
+                text, str(asked.source), asked.launcher, shapes, dtype, scalars, types, named
+            )
+            for name, dtype in (("", asked.dtype), *((d, d) for d in ELEMENTS))
+        }
+        entry = entries[""]
         said(f"compiling {asked.source.name} for {asked.flags.arch}")
         compiled = compile_kernel(asked.source, entry, asked.flags, tools, folder)
-        nvcc = compiled.seconds, compiled.processor
         # Peaked values besides: of logits around 0 a cap is a line, within a half's rounding.
         kinds = VALUES if reference is not None else VALUES[:1]
-        named = ((dict(s), kind) for s in asked.sizes for kind in kinds)
-        cases = [Case(s, n, kind) for n, (s, kind) in enumerate(named)] or usual_cases(
+        each = ((dict(s), kind) for s in asked.sizes for kind in kinds)
+        cases = [Case(s, n, kind) for n, (s, kind) in enumerate(each)] or usual_cases(
             entry, asked.head_dim, reference
         )
-        for case in cases:
-            sizes = complete(entry, case.sizes)
-            if reference is None or child is None:
-                inputs = draw(entry, sizes)
-                _, launches = execute(compiled, entry, sizes, inputs, {}, asked.flags.arch, folder,
-                                      memory_only=True)  # fmt: skip
-                yield Checked(case, tuple(launches), nvcc=nvcc)
-                continue
-            if not reference.allows(sizes):
-                raise InputError(f"{reference.path.name} is not defined for {case}")
-            wanted = want(reference, entry, sizes, case.values, case.seed, child, folder)
-            if isinstance(wanted, str):
-                yield Checked(case, (), skipped=wanted, nvcc=nvcc)
-                continue
-            outputs, launches = execute(
-                compiled, entry, {**sizes, **wanted.sizes}, wanted.inputs, scalars,
-                asked.flags.arch, folder,
-            )  # fmt: skip
-            differences, errors = compare(wanted, entry, outputs)
-            yield Checked(case, tuple(launches), tuple(differences), errors, nvcc=nvcc)
+        launches = Launches(
+            entry,
+            lambda case: launched(compiled, entries[case.dtype], complete(entry, case.sizes),
+                                  scalars, asked.flags.arch, folder),
+            reference.allows if reference else lambda sizes: True,
+            [d for d in ELEMENTS if entries[d] != entry and any(p.torch for p in entry.tensors)],
+        )  # fmt: skip
+        more, not_launched = _all_launched(
+            asked, compiled.module, launches, cases, said, tools, folder
+        )
+        cases += [replace(c, values=kind) for c in more for kind in kinds]
+        yield _Prepared(reference, child, entries, compiled, folder, launches, cases, not_launched)
+
+
+def _all_launched(
+    asked: Asked, module: Module, launches: Launches, cases: Sequence[Case],
+    said: Callable[[str], None], tools: Toolchain, folder: Path,
+) -> tuple[list[Case], tuple[str, ...]]:  # fmt: skip
+    """Cases for kernels that the launcher reaches and none of these launches; and the kernels, in
+    words, that no size was found for."""
+    left = launches.never(module.kernels, cases)
+    if not left:
+        return [], ()
+    text = preprocessed(asked.source, asked.flags, tools, folder)
+    near = reached_functions([text], asked.launcher)
+    names = [function_name(n) for n in module.kernels]
+    words = {
+        name: kernel_words(kernel, names.count(function_name(name)) > 1)
+        for name, kernel in module.kernels.items()
+        if name in left and function_name(name) in near
+    }
+    if not words:
+        return [], ()
+    said(f"looking for sizes that launch {', '.join(words.values())}")
+    texts = [read_source(f) for f in reached(asked.source, asked.flags.includes)]
+    more = launches.showing(set(words), cases, texts)
+    return more, tuple(words[n] for n in words if n in launches.never(words, more))
 
 
 def place(instruction: Instruction, source: Path) -> Location | Instruction:

@@ -9,6 +9,7 @@ is the output.
 
 from __future__ import annotations
 
+import operator
 import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -195,6 +196,46 @@ def name_of(function: Node) -> str:
     declarator = declarator_of(function)
     name = declarator.child_by_field_name("declarator") if declarator else None
     return name.text.decode() if name is not None and name.text else ""
+
+
+def plain(name: str) -> str:
+    """A function's name without what qualifies it."""
+    return name.rsplit("::", 1)[-1]
+
+
+def names_in(source: bytes) -> Iterator[tuple[str, frozenset[str]]]:
+    """Each function that a file defines, and the names that it spells; those that are spelled
+    outside of all functions under no name."""
+    root = Parser(Language(tree_sitter_cuda.language())).parse(source).root_node
+    yield "", frozenset(_names(root, True))
+    for function in functions_of(root):
+        yield plain(name_of(function)), frozenset(_names(function, False))
+
+
+def _names(node: Node, outside: bool) -> Iterator[str]:
+    if node.type.endswith("identifier"):
+        yield (node.text or b"").decode("utf-8", "replace")
+    dead = _dead(node)
+    for child in node.named_children:
+        if child != dead and not (outside and child.type == "function_definition"):
+            yield from _names(child, outside)
+
+
+def _dead(node: Node) -> Node | None:
+    """The branch of an if that a comparison of two numbers bars."""
+    if node.type != "if_statement":
+        return None
+    condition = node.child_by_field_name("condition")
+    words = (condition.text or b"").decode("utf-8", "replace") if condition else ""
+    found = re.fullmatch(r"\(\s*(\d+)\s*(==|!=|<|>|<=|>=)\s*(\d+)\s*\)", words)
+    if found is None:
+        return None
+    holds = _COMPARED[found[2]](int(found[1]), int(found[3]))
+    return node.child_by_field_name("alternative" if holds else "consequence")
+
+
+_COMPARED = {"==": operator.eq, "!=": operator.ne, "<": operator.lt, ">": operator.gt,
+             "<=": operator.le, ">=": operator.ge}  # fmt: skip
 
 
 def _parameter(node: Node, path: str, known: _Known) -> Parameter:

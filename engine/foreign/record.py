@@ -126,6 +126,20 @@ def execute(
     return _outputs(launcher, tensors, returned), launches
 
 
+def launched(
+    compiled: Compiled, launcher: Launcher, sizes: Mapping[str, int],
+    scalars: Mapping[str, int | float | bool], arch: str, folder: Path,
+) -> frozenset[str]:  # fmt: skip
+    """The kernels that the launcher launches in a case, by name; nothing is executed.
+
+    Raises:
+        InputError: as `execute` does.
+    """
+    words = arguments(launcher, sizes, scalars)
+    events = _events(compiled, launcher, words, len(launcher.tensors), arch, folder)
+    return frozenset(e["kernel"] for e in events if e["event"] == "launch")
+
+
 def _outputs(
     launcher: Launcher, tensors: list[Tensor], returned: list[Written]
 ) -> dict[str, Written]:

@@ -31,11 +31,11 @@ from engine.cuir.printer import print_expr
 from engine.errors import InputError
 from engine.foreign.cases import complete
 from engine.foreign.launcher import Launcher
+from engine.foreign.reach import MOST_KEYS
 from engine.scalar_algebra.evaluate import evaluate
 from engine.spec.python.signature import Signature
 from engine.spec.recipes.recipe import Recipe
 
-MOST_KEYS = 4096  # of a case, so that executing it stays a matter of minutes
 _FAR = 1 << 20  # keys beyond which no side is looked for
 _WHOLE = 1024  # rows or keys up to which all are looked at; of more some, and those near numbers
 _OTHERS = {"Hq": ("h", 64), "B": ("b", 16)}  # what is doubled for whom, and to how many at most
@@ -202,6 +202,16 @@ def _of_places(keep: Expr, at: Mapping[str, Any]) -> Any:
         return np.logical_and(_of_places(keep.left, at), _of_places(keep.right, at))
     value = _value(keep, at)
     return True if value is None else value
+
+
+def empty_rows(recipe: Recipe, sizes: Sizes) -> bool:
+    """Whether a row of a case may keep no key: some row keeps none, as far as no data says it, or
+    data says it."""
+    if any(isinstance(e, Index) for e in walk_expr(recipe.keep)):
+        return True
+    kept = np.asarray(_of_places(recipe.keep, _grid(sizes, _numbers(recipe))))
+    shape = np.broadcast_shapes(kept.shape, (1, 1, 1, 1))
+    return not bool(np.broadcast_to(kept, shape).any(-1).all())
 
 
 def _value(expr: Expr, at: Mapping[str, Any]) -> Any:

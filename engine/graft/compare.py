@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from engine.foreign.overlay import below
 from engine.foreign.probe.boundaries import Boundary
 from engine.foreign.probe.codes import Codes
 from engine.foreign.probe.coverage import held
-from engine.foreign.probe.observed import Look, compile_observed
+from engine.foreign.probe.observed import Look, Observed, compile_observed
 from engine.foreign.probe.places import Hook, Place
 from engine.foreign.probe.run import Bench, Sizes, probing_sizes
 from engine.foreign.probe.tracks import tracks
@@ -58,10 +58,11 @@ class Patched:
 
 
 def same_scores(
-    hook: Hook, recipe: Recipe, patched: Patched, child: Child, tools: Toolchain, said: Said
-) -> Found:
-    """Probes the patched source at its hook's places, before what was put there: they hold each
-    score that the recipe keeps, and each that they hold once.
+    hooks: Sequence[Hook], recipe: Recipe, patched: Patched, child: Child, tools: Toolchain,
+    said: Said,
+) -> Found:  # fmt: skip
+    """Probes the patched source at the places of its hooks, before what was put there: those of
+    each hook hold each score that the recipe keeps, and each that they hold once.
 
     Raises:
         InputError: it cannot be probed.
@@ -76,10 +77,26 @@ def same_scores(
         text, str(asked.source), asked.launcher, shapes, asked.dtype, reference.scalars,
         reference.types,
     )  # fmt: skip
-    bench = Bench(asked, entry, reference, child, folder)
-    looks = [Look(patched.place(p), p.variable) for p in hook.places]
+    looks = [Look(patched.place(p), p.variable) for hook in hooks for p in hook.places]
     base = compile_kernel(asked.source, entry, asked.flags, tools, folder)
     observed = compile_observed(asked, entry, looks, tools, base, folder)
+    said_of: list[str] = []
+    at = 0
+    for hook in hooks:
+        own = replace(asked, sizes=(hook.sizes,)) if hook.sizes else asked
+        bench = Bench(own, entry, reference, child, folder)
+        found = _held_again(hook, at, observed, recipe, bench, said)
+        if not found.ok:
+            return found
+        said_of.append(found.reason)
+        at += len(hook.places)
+    return Found(True, f"probed again, {'; '.join(said_of)}")
+
+
+def _held_again(
+    hook: Hook, first: int, observed: Observed, recipe: Recipe, bench: Bench, said: Said
+) -> Found:
+    """One hook's places, whose observations begin with number `first`."""
     why: InputError | None = None
     for sizes, _ in probing_sizes(bench):
         said(f"probing at {_words(sizes)}")
@@ -95,7 +112,7 @@ def same_scores(
         by = 1.0 if hook.factor == 1 else hook.factor / hook.scale * scale
         found = tracks(observer)
         count = np.zeros(int(np.prod(Codes(sizes).shape)), np.int64)
-        for number, place in enumerate(hook.places):
+        for number, place in enumerate(hook.places, start=first):
             at = f"{place.file.name}:{place.line}: {place.variable}"
             one = held(number, found[number], Codes(sizes), (by,)) if number in found else ""
             if isinstance(one, str):
@@ -107,7 +124,7 @@ def same_scores(
             return Found(False, f"probed again, the places of the scores {wrong} ({_words(sizes)})")
         once = int((count == 1).sum())
         words = f"{once} scores stand where they stood, once each ({_words(sizes)})"
-        return Found(True, f"probed again, {words}")
+        return Found(True, words)
     raise why or InputError("the patched source is probed at no sizes")
 
 

@@ -56,6 +56,9 @@ def masked_or_scored(recipe: Recipe) -> tuple[Expr | None, Expr | None]:
     """
     if recipe.weight is not None or recipe.late is not None:
         raise TransferError("a weight that is no softmax's is not carried into a foreign kernel")
+    if recipe.other is not None:
+        raise TransferError("a second attention beside the first is not carried into a foreign "
+                            "kernel")  # fmt: skip
     if recipe.sink is not None or recipe.changes_output or recipe.changes_operands:
         raise TransferError(
             "only scores and masks are carried into a foreign kernel: this spec also changes "
@@ -78,7 +81,7 @@ def same_effect(a: Recipe, b: Recipe, equal_lengths: bool) -> bool:
 
     def effect(recipe: Recipe) -> tuple[Expr, Expr]:
         parts = (_of_scaled(recipe.score) or SCORE, factored(recipe.keep))
-        score, keep = (_one_length(e) for e in parts) if equal_lengths else parts
+        score, keep = (one_length(e) for e in parts) if equal_lengths else parts
         return score, keep
 
     return effect(a) == effect(b)
@@ -117,10 +120,10 @@ def write(
     """
     score, dropped = masked_or_scored(recipe)
     if equal_lengths:
-        score, dropped = (None if e is None else _one_length(e) for e in (score, dropped))
+        score, dropped = (None if e is None else one_length(e) for e in (score, dropped))
     if score is None and dropped is None:
         return Written("", (), ())
-    writer = _Writer(recipe, place, source, dict(values))
+    writer = Writer(recipe, place, source, dict(values))
     lines: list[str] = []
     if score is not None:
         lines += writer.score(score)
@@ -140,7 +143,7 @@ def write(
     return Written(text, tuple(dict.fromkeys(carried)), tuple(sorted(writer.read)))
 
 
-def _one_length(expr: Expr) -> Expr:
+def one_length(expr: Expr) -> Expr:
     """Nk and Nq are one number: differences of the two go."""
 
     def same(node: Expr) -> Expr | None:
@@ -148,7 +151,7 @@ def _one_length(expr: Expr) -> Expr:
 
     def short(node: Expr) -> Expr | None:
         match node:
-            case Compare(op, left, right):
+            case Compare(op, left, right) if not any(isinstance(e, Index) for e in walk_expr(node)):
                 return Compare(op, _tidy(left), _tidy(right))
             case Binary("+" | "-") if (made := _tidy(node)) != node:
                 return made
@@ -164,12 +167,18 @@ def _tidy(expr: Expr) -> Expr:
     return expr if kinds or floats else tidy(expr)
 
 
-class _Writer:
-    """Writes expressions of a recipe in the words of a place."""
+class Writer:
+    """Writes expressions of a recipe in the words of a place.
+
+    Args:
+        inline: coordinates stand where they are used, and have no variable of their own.
+    """
 
     def __init__(
-        self, recipe: Recipe, place: Place, source: str, values: Mapping[str, str]
-    ) -> None:
+        self, recipe: Recipe, place: Place, source: str, values: Mapping[str, str],
+        inline: bool = False,
+    ) -> None:  # fmt: skip
+        self.inline = inline
         self.values = values
         self.inputs = {i.name: i for i in recipe.extra()}
         self.words = frozenset(re.findall(r"\w+", source))
@@ -225,7 +234,8 @@ class _Writer:
             case Name("to_score"):
                 return self.place.to_score, strength(self.place.to_score)
             case Name(id) if id in COORDINATES:
-                return self.coordinate(id), _STRONG
+                text = self.coordinate(id)
+                return text, strength(text)
             case Name(id) if id in SIZES:
                 text = self.size(id)
                 return text, strength(text)
@@ -245,6 +255,8 @@ class _Writer:
             raise TransferError(f"{self.where}: nothing in scope there is {COORDINATES[name]}")
         if re.fullmatch(r"[\w.]+", text) and text != self.e:
             return self.as_int(name, text)
+        if self.inline:
+            return text
         return self.used.setdefault(name, self.fresh(COORDINATES[name]))
 
     def size(self, name: str) -> str:
@@ -252,7 +264,8 @@ class _Writer:
         if text is None and name == "Dv":
             text = self.place.sizes.get("D")
         if text is None:
-            raise TransferError(f"{self.where}: nothing in scope there is {name}")
+            fix = "import the kernel with cases of two head sizes" if name in ("D", "Dv") else ""
+            raise TransferError(f"{self.where}: nothing in scope there is {name}", fix=fix)
         return self.as_int(name if name in self.place.sizes else "D", text)
 
     def as_int(self, name: str, text: str) -> str:

@@ -36,12 +36,17 @@ KEY = "kernel"
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What executing a kernel in its cases gave."""
+    """What executing a kernel in its cases gave.
+
+    Args:
+        not_launched: kernels that the launcher reaches and no case launched, with their lines.
+    """
 
     found: Found
     launches: Mapping[str, Launch]  # by the kernel's plain name
     work: int  # executed thread instructions, of all cases together
     seconds: float
+    not_launched: tuple[str, ...] = ()
 
 
 def judge_run(asked: Asked, child: Child, said: Said) -> Ran:
@@ -55,19 +60,23 @@ def judge_run(asked: Asked, child: Child, said: Said) -> Ran:
     rows: list[dict[str, Any]] = []
     launches: dict[str, Launch] = {}
     compared = work = 0
+    not_launched: tuple[str, ...] = ()
     assert asked.reference is not None
     for checked in check_kernel(asked, said, child):
         findings = shorter(list(checked.findings), asked.source)
         for f in findings:
             wrong.append(f"{place(f.at, asked.source)}: {f.kind}: {f.words} ({checked.case})")
-        wrong += [f"{d} ({checked.case})" for d in checked.differences or ()]
+        kernels = ", ".join(dict.fromkeys(function_name(x.kernel) for x in checked.launches))
+        wrong += [f"{d} ({checked.case}: {kernels})" for d in checked.differences or ()]
+        not_launched = checked.not_launched
+        bad = len(findings) + len(checked.differences or ())
         compared += checked.differences is not None and bool(checked.errors)
         done = sum(launch.thread_instructions for launch in checked.launches)
         work += done
         for launch in checked.launches:
             threads = launch.block[0] * launch.block[1] * launch.block[2]
             launches[function_name(launch.kernel)] = Launch(launch.shared, threads)
-        rows.append(_row(checked, len(findings), done))
+        rows.append(_row(checked, len(findings), done) | ({"wrong": bad} if bad else {}))
         said(f"{checked.case}: {_words(checked, len(findings))}")
     details: dict[str, Any] = {"how": "run at these sizes", "cases": rows, "instructions": work}
     name = asked.reference.name
@@ -81,13 +90,15 @@ def judge_run(asked: Asked, child: Child, said: Said) -> Ran:
     reason = f"executed as PTX it equals {name} at the sizes that were run: {sizes}"
     if skipped := _skipped(rows):
         reason += f"; {skipped}"
-    return Ran(Found(True, reason, details), launches, work, time.monotonic() - begin)
+    seconds = time.monotonic() - begin
+    return Ran(Found(True, reason, details), launches, work, seconds, not_launched)
 
 
 def _row(checked: Checked, findings: int, work: int) -> dict[str, Any]:
     return {
         "case": str(checked.case), "sizes": dict(checked.case.sizes),
         "compared": checked.differences is not None and bool(checked.errors),
+        "kernels": sorted({function_name(x.kernel) for x in checked.launches}),
         "errors": dict(checked.errors), "findings": findings, "instructions": work,
         "launches": [
             f"{function_name(x.kernel)}<<<{x.grid}, {x.block}, {x.shared}>>>"
@@ -131,6 +142,13 @@ def judge_cases(
     if unseen:
         details["sides_not_taken"] = unseen
         reason += f"; not run: {', '.join(unseen)}"
+    for kernel in sorted({k for r in rows for k in r.get("kernels", ())}):
+        own = [r["sizes"] for r in rows if kernel in r.get("kernels", ()) and r["compared"]]
+        there = [s for s in sides_not_taken(recipe, launcher, own) if s not in left]
+        if there:
+            words = [f"where {print_expr(side)}" for side, _ in there]
+            details.setdefault("sides_not_taken_in", {})[kernel] = words
+            reason += f"; not run in {kernel}: {', '.join(words)}"
     data = on_data(recipe)
     if data:
         details["on_data"] = data

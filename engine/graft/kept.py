@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from engine.foreign.probe.places import Found, Hook, Loop, Meaning, Place
+from engine.foreign.probe.places import Found, Hook, Loop, Meaning, Place, Row
 
 
 def found_json(found: Found) -> str:
@@ -26,6 +26,8 @@ def read_found(text: str) -> Found:
         tuple(data["refused"]),
         data["executed"],
         tuple(map(Path, data["files"])),
+        tuple(Row(**_filed(r)) for r in data.get("rows", ())),
+        tuple(_hook(h) for h in data.get("more", ())),
     )
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from engine.cuir.nodes import Name, walk_expr
 from engine.errors import TransferError
 from engine.foreign.launcher import Launcher
-from engine.foreign.probe.places import Found, Hook
+from engine.foreign.probe.places import Found, Hook, Place
 from engine.graft.edits import Edit, Files
 from engine.graft.element import COORDINATES, SIZES, masked_or_scored, write
 from engine.graft.route import Router, values_at
@@ -19,22 +21,30 @@ MINUS = ("-INFINITY", "-1e38f")
 
 
 def plan(
-    recipe: Recipe, hook: Hook, files: Files, source: Path, launcher: Launcher, minus: str
-) -> list[Edit]:
+    recipe: Recipe, hooks: Sequence[Hook], files: Files, source: Path, launcher: Launcher,
+    minus: str, head_size: int,
+) -> list[Edit]:  # fmt: skip
     """The edits that carry a recipe; none where it asks for no other score and drops no pair.
+
+    Args:
+        hooks: of each kernel one; instantiations of a template have the same places.
+        head_size: D of a kernel whose launcher is not told it.
 
     Raises:
         TransferError: a part of the recipe is no edit of a score, or has no writing there.
     """
     router = Router(files, source, launcher.name)
     items = {i.name: i for i in recipe.extra()}
-    if recipe.lse == "2":
-        raise TransferError("a log-sum-exp in base 2 is not carried into a foreign kernel")
-    masked_or_scored(recipe)  # what is no edit of scores at all is said first
-    refuse_numbers(recipe)
+    refuse(recipe)
     equal = not {"Nq", "Nk"} <= launcher.sizes
     edits: list[Edit] = []
-    for place in hook.places:
+    fixed = {} if "D" in launcher.sizes else {"D": str(head_size)}
+    found: dict[tuple[Path, int], tuple[Place, Hook]] = {}
+    for hook in hooks:
+        for place in hook.places:
+            found.setdefault((place.file, place.after), (place, hook))
+    for place, hook in found.values():
+        place = replace(place, sizes={**fixed, **place.sizes})
         text = files[place.file].decode("utf-8", "surrogateescape")
         first = write(recipe, place, text, {}, minus, equal)
         if not first.text:
@@ -46,6 +56,14 @@ def plan(
                  _reason(recipe, hook, minus), ", ".join(made.clauses))
         )  # fmt: skip
     return [*edits, *router.edits]
+
+
+def refuse(recipe: Recipe) -> None:
+    """Raises TransferError where a recipe is no edit of scores, whatever the kernel is."""
+    if recipe.lse == "2":
+        raise TransferError("a log-sum-exp in base 2 is not carried into a foreign kernel")
+    masked_or_scored(recipe)  # what is no edit of scores at all is said first
+    refuse_numbers(recipe)
 
 
 def refuse_numbers(recipe: Recipe) -> None:
@@ -63,8 +81,8 @@ def refuse_numbers(recipe: Recipe) -> None:
                 )
 
 
-def hook_of(found: Found) -> Hook:
-    """The hook to write at.
+def hooks_of(found: Found) -> tuple[Hook, ...]:
+    """The hooks to write at.
 
     Raises:
         TransferError: none was found, with what probing says.
@@ -72,7 +90,7 @@ def hook_of(found: Found) -> Hook:
     if not found.hooks:
         why = "; ".join(found.refused) or "probing found no place that holds every score once"
         raise TransferError(f"the kernel has no scores to edit: {why}")
-    return found.hooks[0]
+    return found.edited
 
 
 def _title(recipe: Recipe) -> str:

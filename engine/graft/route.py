@@ -20,7 +20,7 @@ from engine.foreign.probe.places import Place
 from engine.graft.edits import Edit, Files
 from engine.spec.recipes.recipe import Input
 
-_TYPES = {"f32": "float", "i32": "int", "i64": "long long", "bool": "unsigned char"}
+_TYPES = {"f32": "float", "i32": "int", "i64": "int64_t", "bool": "unsigned char"}
 
 
 @dataclass(slots=True)
@@ -201,9 +201,10 @@ class Router:
                 yield file, node
 
     def _prototypes(self, function: str) -> Iterator[tuple[Path, Node]]:
-        """The declarations of a function without its body."""
+        """The declarations of a function without its body, and instantiations of a template."""
+        kinds = ("declaration", "field_declaration", "template_instantiation")
         for file, node in self._nodes():
-            if node.type in ("declaration", "field_declaration") and _name(node) == function:
+            if node.type in kinds and _name(node) == function:
                 yield file, node
 
     def _enclosing(self, file: Path, at: int) -> Node:
@@ -310,7 +311,7 @@ def _around(node: Node) -> Node | None:
 
 
 def _plain(called: Node) -> str:
-    """A called function's own name, without namespaces and template arguments."""
+    """A function's own name, without namespaces and template arguments."""
     text = re.sub(r"<.*", "", (called.text or b"").decode(), flags=re.DOTALL)
     return text.split("::")[-1].split(".")[-1].strip()
 
@@ -318,7 +319,7 @@ def _plain(called: Node) -> str:
 def _name(function: Node) -> str:
     declarator = declarator_of(function)
     name = declarator.child_by_field_name("declarator") if declarator else None
-    return (name.text or b"").decode().split("::")[-1] if name is not None else ""
+    return "" if name is None else _plain(name)
 
 
 def _parameter_name(node: Node) -> str:

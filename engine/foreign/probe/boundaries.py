@@ -15,7 +15,7 @@ from pathlib import Path
 import tree_sitter_cuda
 from tree_sitter import Language, Node, Parser
 
-from engine.foreign.launcher import declarator_of, functions_of, name_of
+from engine.foreign.launcher import declarator_of, functions_of, name_of, plain
 
 _ARITHMETIC = {"+", "-", "*", "/", "%", "&", ">>", "<<"}
 _INTEGERS = {"int", "unsigned", "unsigned int", "bool", "char", "size_t", "int64_t", "uint32_t",
@@ -83,28 +83,6 @@ def text(node: Node | None) -> str:
 @lru_cache(maxsize=1)
 def _parser() -> Parser:
     return Parser(Language(tree_sitter_cuda.language()))
-
-
-def names_in(source: bytes) -> Iterator[tuple[str, frozenset[str]]]:
-    """Each function that a file defines, and the names that it spells; those that are spelled
-    outside of all functions under no name."""
-    root = _parser().parse(source).root_node
-    yield "", frozenset(_names(root, True))
-    for function in functions_of(root):
-        yield plain(name_of(function)), frozenset(_names(function, False))
-
-
-def _names(node: Node, outside: bool) -> Iterator[str]:
-    if node.type.endswith("identifier"):
-        yield text(node)
-    for child in node.named_children:
-        if not (outside and child.type == "function_definition"):
-            yield from _names(child, outside)
-
-
-def plain(name: str) -> str:
-    """A function's name without what qualifies it."""
-    return name.rsplit("::", 1)[-1]
 
 
 def boundaries(

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from engine.foreign.probe.blocks import Block, first_row
 from engine.foreign.probe.boundaries import Boundary, Variable
 from engine.foreign.probe.boundaries import Loop as Head
 from engine.foreign.probe.coverage import Held
@@ -106,7 +107,20 @@ def explain(at: Boundary, expression: str, seen: Sequence[Seen]) -> tuple[Place,
         at.file, at.after, at.line, at.function, expression, len(seen[0].held.words), element,
         texts, sizes, to_score, at.indent, _signed({**texts, **sizes}, seen),
     )  # fmt: skip
-    return place, list(_loops(at, seen, columns, keys))
+    rows = first_row([_block(s) for s in seen], columns)
+    row = ("", 0)
+    if rows is not None:
+        row = spelled(rows[0], _factors(rows[0], names, at.loops)), rows[1]
+    return place, [replace(x, row=row[0], rows=row[1]) for x in _loops(at, seen, columns, keys)]
+
+
+def _block(seen: Seen) -> Block:
+    """The rows of each visit, and its block's number."""
+    coordinates, valid = seen.coordinates()
+    rows = coordinates[2]
+    axes = np.stack([v for n, v in seen.hardware().items() if n.startswith("blockIdx")])
+    number = np.unique(axes, axis=1, return_inverse=True)[1].reshape(-1)
+    return Block(number, np.where(valid, rows, 1 << 40).min(1), np.where(valid, rows, -1).max(1))
 
 
 def row(at: Boundary, expression: str, held: End, evidence: str) -> Row:
@@ -285,10 +299,10 @@ def _loops(
         found = _keys(head.counter, seen)
         if found is None:
             continue
-        keys, start, step = found
-        own = keys * values.get(head.counter, np.zeros(1))
+        each, keys, start, step = found
+        own = each * values.get(head.counter, np.zeros(1))
         same = [t for t, value in terms.items() if np.array_equal(value, own)]
-        key = same[0] if same else f"{head.counter} * {keys}"
+        key = same[0] if same else f"{head.counter} * {each}"
         if start:
             key += f" + {start}" if start > 0 else f" - {-start}"
         swapped = head.left_text != head.counter
@@ -301,8 +315,9 @@ def _loops(
 _TURNED = {"<": ">", ">": "<", "<=": ">=", ">=": "<="}
 
 
-def _keys(counter: str, seen: Sequence[Seen]) -> tuple[int, int, int] | None:
-    """Keys of an iteration, the first key at 0, and the counter's step; None for another loop."""
+def _keys(counter: str, seen: Sequence[Seen]) -> tuple[int, int, int, int] | None:
+    """Keys from one count to the next, keys of an iteration, the first key at 0, and the counter's
+    step; None for another loop. A counter may count keys, several an iteration, or iterations."""
     firsts: list[tuple[int, int, int]] = []
     steps: set[int] = set()
     for s in seen:
@@ -311,10 +326,10 @@ def _keys(counter: str, seen: Sequence[Seen]) -> tuple[int, int, int] | None:
         value = s.numbers[counter].numbers[s.there].astype(np.int64)
         coordinates, valid = s.coordinates()
         keys = np.where(valid, coordinates[3], 1 << 30)
-        most = np.where(valid, coordinates[3], -1)
+        last = np.where(valid, coordinates[3], -1)
         for c in np.unique(value):
             mine = value == c
-            firsts.append((int(c), int(keys[mine].min()), int(most[mine].max())))
+            firsts.append((int(c), int(keys[mine].min()), int(last[mine].max())))
         order = np.argsort(s.track.key[s.there], kind="stable")
         ranked, who = value[order], s.track.threads[s.there][order]
         moved = np.diff(ranked)[(np.diff(who) == 0) & (np.diff(ranked) != 0)]
@@ -327,7 +342,6 @@ def _keys(counter: str, seen: Sequence[Seen]) -> tuple[int, int, int] | None:
     a, b = round(float(slope)), round(float(start))
     if a <= 0 or (values[:, 0] * a + b != values[:, 1]).any():
         return None
-    if (values[:, 2] - values[:, 1] >= a).any():
-        return None
-    small = sorted(steps, key=abs)
-    return a, b, small[0]
+    step = min(steps, key=abs)
+    most = int((values[:, 2] - values[:, 1]).max()) + 1
+    return None if most > a * abs(step) else (a, most, b, step)

@@ -25,7 +25,7 @@ from engine.foreign.check import Asked
 from engine.foreign.compile import Compiled, compile_kernel
 from engine.foreign.includes import reached, read_source
 from engine.foreign.launcher import read_launcher
-from engine.foreign.probe.boundaries import boundaries, names_in
+from engine.foreign.probe.boundaries import boundaries
 from engine.foreign.probe.codes import Codes
 from engine.foreign.probe.coordinates import Seen, explain, row
 from engine.foreign.probe.coverage import Held, covers, factors, held, worth
@@ -50,6 +50,7 @@ from engine.foreign.probe.run import (
     told,
 )
 from engine.foreign.probe.tracks import Track, tracks
+from engine.foreign.reach import reached_functions
 from engine.foreign.reference import read_reference
 from engine.ptx.isa.observe import Observer
 
@@ -117,8 +118,9 @@ class _Search:
             if hooks:
                 named = self.meanings(first, near, drawn, hooks, loops, parts)
                 return Found(
-                    tuple(hooks), tuple(named), tuple(loops), tuple(self.refused), near.executed,
-                    files, tuple(rows),
+                    tuple(hooks), tuple(named), tuple(loops), tuple(self.refused),
+                    dict.fromkeys(first.compiled.module.kernels, 0) | near.executed, files,
+                    tuple(rows),
                 )  # fmt: skip
         nothing = "the source defines no function that the launcher reaches"
         return Found((), (), (), tuple(self.refused) or (nothing,))
@@ -133,7 +135,7 @@ class _Search:
         for count in range(1, len(order) + 1):
             taken = tuple(f for f, root in files.items() if root in order[:count])
             texts |= {f: read_source(f) for f in taken if f not in texts}
-            functions = self.reached(texts)
+            functions = reached_functions(texts.values(), self.bench.entry.name)
             looks = [Look(b, v.name) for f in taken
                      for b in boundaries(f, texts[f], functions, executed.get(f, ()))
                      for v in b.mentioned]  # fmt: skip
@@ -151,23 +153,6 @@ class _Search:
                 for one in place.chain():
                     out.setdefault(one.file, set()).add(one.line)
         return {Path(file).resolve(): lines for file, lines in out.items()}
-
-    def reached(self, texts: dict[Path, bytes]) -> set[str]:
-        """The names of functions that the launcher reaches, itself left out: those that a function
-        spells which is reached, or that stand outside of functions."""
-        spelled: dict[str, set[str]] = {}
-        for text in texts.values():
-            for name, names in names_in(text):
-                spelled.setdefault(name, set()).update(names)
-        launcher = self.bench.entry.name
-        functions = {launcher, "", *(name for name in spelled if name.startswith("operator"))}
-        todo = list(functions)
-        while todo:
-            for name in spelled.get(todo.pop(), ()):
-                if name in spelled and name not in functions:
-                    functions.add(name)
-                    todo.append(name)
-        return functions - {launcher}
 
     def observe(self, looks: Sequence[Look]) -> Observed:
         name = self.bench.asked.source.name

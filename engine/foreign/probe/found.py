@@ -32,6 +32,14 @@ def _lines(found: Found) -> Iterator[tuple[str, tuple[Path, int] | None]]:
                 yield text, (place.file, place.line)
         yield f"  evidence: {hook.evidence}", first
         yield "", None
+    for hook in found.more:
+        first = (hook.places[0].file, hook.places[0].line)
+        yield "scores of a kernel that other sizes launch (edits go here, too)", first
+        for place in hook.places:
+            for text in _place(place):
+                yield text, (place.file, place.line)
+        yield f"  evidence: {hook.evidence}", first
+        yield "", None
     for loop in found.loops:
         at = (loop.file, loop.line)
         yield f"{_at(*at)}: the loop over keys: {_loop(loop)}", at
@@ -50,7 +58,10 @@ def _lines(found: Found) -> Iterator[tuple[str, tuple[Path, int] | None]]:
     for words in found.refused:
         yield f"no place: {words}", None
     for kernel, threads in found.executed.items():
-        yield f"executed as PTX: {kernel}, {threads:,} thread instructions", None
+        if threads:
+            yield f"executed as PTX: {kernel}, {threads:,} thread instructions", None
+        else:
+            yield f"not run at these sizes: {kernel}", None
 
 
 def _place(place: Place) -> Iterator[str]:
@@ -77,6 +88,7 @@ def found_rows(found: Found) -> dict[str, Any]:
     """The same as JSON."""
     return {
         "hooks": [_hook_row(hook) for hook in found.hooks],
+        "more": [_hook_row(hook) for hook in found.more],
         "loops": [
             {"file": str(x.file), "line": x.line, "counter": x.counter, "keys": x.keys,
              "key": x.key, "step": x.step}

@@ -55,6 +55,7 @@ class Hook:
         scale: the scale of the probing run.
         replicas: how many threads hold each score.
         evidence: one sentence that a person can check.
+        sizes: a case that launches what the places are in, where the kernel's first does not.
     """
 
     places: tuple[Place, ...]
@@ -62,6 +63,7 @@ class Hook:
     scale: float
     replicas: int
     evidence: str
+    sizes: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +119,8 @@ class Loop:
         compare: the comparison as it is spelled with the counter on the left: `<`, `>=`, `!=`.
         keys: keys of an iteration; `key`: the first of them, an expression in the counter.
         step: what the counter changes by.
+        row: the first row of a block, an expression in what is in scope in the loop; "" where that
+            was not found, or blocks have different numbers of rows. `rows`: how many it has.
     """
 
     file: Path
@@ -128,6 +132,8 @@ class Loop:
     keys: int
     key: str
     step: int
+    row: str = ""
+    rows: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,10 +143,11 @@ class Found:
     Args:
         hooks: best first: fewest places, the source before headers.
         refused: what was not found, each with its lines and the evidence.
-        executed: the launched kernels by name, with their number of PTX instructions: what is not
-            among the places is executed as PTX.
+        executed: the kernels by name, with how many thread instructions of each were executed: what
+            is not among the places is executed as PTX. 0 of those that other sizes launch.
         files: the files that were observed.
         rows: where the maximum enters and the row's sum divides, the first place of each.
+        more: hooks of kernels that other sizes launch, the best of each.
     """
 
     hooks: tuple[Hook, ...]
@@ -150,3 +157,9 @@ class Found:
     executed: Mapping[str, int] = field(default_factory=dict)
     files: tuple[Path, ...] = ()
     rows: tuple[Row, ...] = ()
+    more: tuple[Hook, ...] = ()
+
+    @property
+    def edited(self) -> tuple[Hook, ...]:
+        """The hooks that edits go to: the best of each kernel."""
+        return (*self.hooks[:1], *self.more)

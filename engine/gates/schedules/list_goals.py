@@ -131,8 +131,9 @@ def list_goals(subject: Subject, domain: Domain, fields: Mapping[str, Value]) ->
     yield Goal(NONE, (*given, kept), kind != 0, kind == 2, shown, smallest)
     yield Goal(ALL, given, z3.Implies(kind == 2, kept), kept, shown, smallest)
     asked = TileSchedule(
-        made.count, made.index, "", None, dict.fromkeys((made.count, made.index), made.params),
-        rows, rows, keys, True,
+        count=made.count, index=made.index, full="", lead=None, tail=None,
+        params=dict.fromkeys((made.count, made.index), made.params),
+        rows=rows, part=rows, keys=keys, by_block=True,
     )  # fmt: skip
     plain = Terms.of(subject.module)
     goals = ScheduleGoals(plain, domain, fields, asked, subject.recipe.keep, reads)

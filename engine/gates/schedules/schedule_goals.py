@@ -143,10 +143,10 @@ def _schedule(subject: Subject) -> Proofs:
     elif any(isinstance(node, Index) for node in walk_expr(subject.recipe.keep)):
         why = "the mask reads inputs"
     if why:
-        done = [] if subject.binding.workspace is None else _listed(subject)
-        unknown = _open(done)
+        listed = [] if subject.binding.workspace is None else _listed(subject)
+        unknown = _open(listed)
         left = (Sampled(LISTS, unknown),) if unknown else ()
-        return Proofs(tuple(done), (*left, Sampled(SCHEDULE, why)))
+        return Proofs(tuple(listed), (*left, Sampled(SCHEDULE, why)))
     try:
         asked = asked_schedule(subject.module)
     except UNKNOWN as error:

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import NoReturn
 
@@ -18,7 +19,8 @@ from engine.build.tools.toolchain import Toolchain, find_toolchain
 from engine.cuir.nodes import Module
 from engine.errors import InputError, MissingTool, StoreError
 from engine.files import SOURCE_LIMIT, read_file, read_spec
-from engine.foreign.check import Asked
+from engine.foreign.cases import complete
+from engine.foreign.check import Asked, kernels_of_cases
 from engine.foreign.launcher import Launcher, declaration, read_launcher
 from engine.foreign.overlay import below, overlaid
 from engine.foreign.package import MANIFEST, manifest_text
@@ -27,7 +29,7 @@ from engine.foreign.probe.found import found_text, source_lines
 from engine.foreign.probe.places import Found as Places
 from engine.foreign.reference import Reference, read_reference
 from engine.gates.outcome import Found
-from engine.graft.cases import cases_for
+from engine.graft.cases import cases_for, empty_rows
 from engine.graft.compare import Patched as Again
 from engine.graft.compare import same_scores
 from engine.graft.edits import (
@@ -41,11 +43,13 @@ from engine.graft.edits import (
     patch_text,
 )
 from engine.graft.element import same_effect
+from engine.graft.guards import at_rows, guards
 from engine.graft.judge import Ran, judge_build, judge_bytes, judge_cases, judge_run
 from engine.graft.kept import found_json, read_found
 from engine.graft.kernel import ExecutedKernel, same_layout
 from engine.graft.originals import originals_read
-from engine.graft.plan import MINUS, hook_of, plan
+from engine.graft.plan import MINUS, hooks_of, plan, refuse
+from engine.graft.tiles import fewer_tiles
 from engine.lift.cpp.provenance import Lifted
 from engine.package.export import SCHEMA, with_verdicts
 from engine.package.texts import adapted_text
@@ -71,6 +75,7 @@ from engine.types import (
     sha256_of,
 )
 
+MOST_GUARDS = 4  # that are tried
 # What a meaning is called in a gutter of one column, where it is not its first letter.
 SIGNS = {"scaled S": "S", "mask": "k", "scale": "c"}
 FOUND, PLACES, PATCH = "found.txt", "found.json", "target.patch"
@@ -123,6 +128,11 @@ class ExecutedWork(Work):
 
     # --- the kernel --------------------------------------------------------------------------
 
+    def refuse_early(self) -> None:
+        recipe = self.read_recipe(self.spec, self.options.spec)
+        same_layout(self.package, Signature.of(recipe))
+        refuse(recipe)
+
     @property
     def places(self) -> Places:
         """What probing finds of the source."""
@@ -132,15 +142,37 @@ class ExecutedWork(Work):
 
     def _probed(self) -> Places:
         self.bench.progress("probing: executing the kernel with observations in its source")
-        self._found = find(self.package.asked, self.bench.progress)
-        return self._found
+        asked = self.package.asked
+        found = find(asked, self.bench.progress)
+        if found.hooks and not all(found.executed.values()):
+            found = self._others_probed(asked, found)
+        self._found = found
+        return found
+
+    def _others_probed(self, asked: Asked, found: Places) -> Places:
+        """What was found, with the scores of kernels that other cases launch."""
+        for case, kernels in kernels_of_cases(asked, self.bench.progress, self.bench.child):
+            if not any(found.executed.get(kernel) == 0 for kernel in kernels):
+                continue
+            self.bench.progress(f"probing what is launched at {case}")
+            there = find(replace(asked, sizes=(case.sizes,), dtype=case.dtype or asked.dtype),
+                         self.bench.progress)  # fmt: skip
+            hooks = [replace(h, sizes=case.sizes) for h in there.hooks[:1]]
+            ran = {k: n for k, n in there.executed.items() if n}
+            why = [] if hooks else [f"at {case}: {words}" for words in there.refused]
+            found = replace(
+                found, more=(*found.more, *hooks), executed={**found.executed, **ran},
+                refused=(*found.refused, *why), files=tuple({*found.files, *there.files}),
+                meanings=tuple(dict.fromkeys((*found.meanings, *there.meanings))),
+            )  # fmt: skip
+        return found
 
     def gutter(self) -> dict[int, str]:
         if PLACES not in self.state.stage(Stage.LIFTED).artifacts:
             return {}
         found, source = self.places, self.package.asked.source.resolve()
         said = {m.line: SIGNS.get(m.what, m.what[:1]) for m in found.meanings if m.file == source}
-        return said | {p.line: "S" for h in found.hooks[:1] for p in h.places if p.file == source}
+        return said | {p.line: "S" for h in found.edited for p in h.places if p.file == source}
 
     def found_lines(self) -> dict[int, int]:
         if PLACES not in self.state.stage(Stage.LIFTED).artifacts:
@@ -185,10 +217,18 @@ class ExecutedWork(Work):
         ran = self._run(self.package.asked)
         hooks = len(self.places.hooks)
         said = "; its scores were found by probing" if hooks else "; no scores were found"
-        found = ran.found
-        if found.ok:
-            found = replace(found, reason=found.reason + said)
-        return self.found(Gate.G1, begin, found)
+        if ran.found.ok:
+            ran = replace(ran, found=replace(ran.found, reason=ran.found.reason + said))
+        return self._weighed(Gate.G1, begin, ran)
+
+    def _weighed(self, gate: Gate, begin: float, ran: Ran) -> Verdict:
+        """The verdict of a run; none where a kernel was not run at all."""
+        if ran.found.ok and ran.not_launched:
+            reason = f"no size was found that launches {', '.join(ran.not_launched)}: nothing says"
+            reason = f"{reason} what it computes (import the kernel with --sizes that do)"
+            details = {**ran.found.details, "not_launched": list(ran.not_launched)}
+            return self.not_run(gate, begin, reason, details)
+        return self.found(gate, begin, ran.found)
 
     def _run(self, asked: Asked) -> Ran:
         return judge_run(asked, self.bench.child, self.bench.progress)
@@ -211,24 +251,52 @@ class ExecutedWork(Work):
                 has its tensors in another order.
         """
         same_layout(self.package, Signature.of(recipe))
-        hook = hook_of(self.places)
+        hooks = hooks_of(self.places)
         source = self.package.asked.source.resolve()
-        return plan(recipe, hook, self.files(), source, self.launcher(recipe), minus)
+        launcher, head = self.launcher(recipe), self.package.asked.sizes[0].get("D")
+        return plan(recipe, hooks, self.files(), source, launcher, minus,
+                    head or self.package.asked.head_dim)  # fmt: skip
 
     def by_rules(self, recipe: Recipe) -> list[Edit]:
-        """The edits, with what a dropped pair becomes decided by executing them: -inf where that
-        is right, else a number. Where neither is, -inf stays, for the gate to say what is wrong."""
-        first: list[Edit] | None = None
-        for minus in MINUS:
-            edits = self.planned(recipe, minus)
-            if first is None:
-                first = edits
-            elif edits == first:  # nothing is dropped
-                break
+        """The edits, with what executing them decides: what a dropped pair becomes, -inf where that
+        is right, else a number; a guard of rows that keep no key, where they need one; and which
+        tiles are skipped. Where nothing is right -inf stays, for the gate to say what is wrong."""
+        plans = [self.planned(recipe, minus) for minus in MINUS]
+        if plans[0] == plans[1]:  # nothing is dropped
+            return plans[0]
+        for minus, edits in zip(MINUS, plans, strict=True):
             self.bench.progress(f"trying {minus} for dropped pairs")
-            if self.run_patched(edits, recipe).found.ok:
-                return edits
-        return first or []
+            ran = self.run_patched(edits, recipe)
+            if ran.found.ok:
+                return self._fewer_tiles(edits, ran, recipe)
+        ends = [[g] for g in islice(guards(self.places, self.files()), MOST_GUARDS)]
+        ends += [both for both in [at_rows(self.places)] if both]
+        for edits in plans[::-1]:
+            wrong = self._wrong_cases(edits, recipe)
+            may = any(empty_rows(recipe, complete(self.launcher(recipe), s)) for s in wrong)
+            for end in ends if may else ():
+                guarded = [*edits, *end]
+                self.bench.progress("trying a guard of rows that keep no key")
+                if self.run_patched(guarded, recipe, wrong).found.ok:
+                    ran = self.run_patched(guarded, recipe)
+                    if ran.found.ok:
+                        return self._fewer_tiles(guarded, ran, recipe)
+        return plans[0]
+
+    def _wrong_cases(self, edits: list[Edit], recipe: Recipe) -> list[dict[str, int]]:
+        """The cases in which the patched source is wrong."""
+        rows = self.run_patched(edits, recipe).found.details.get("cases", ())
+        return list({str(r["sizes"]): r["sizes"] for r in rows if r.get("wrong")}.values())
+
+    def _fewer_tiles(self, edits: list[Edit], ran: Ran, recipe: Recipe) -> list[Edit]:
+        """The edits with those of the loop's bounds that are right and save work, if any are."""
+        equal = not {"Nq", "Nk"} <= self.launcher(recipe).sizes
+        for bounds in fewer_tiles(recipe, self.places, self.files(), equal):
+            self.bench.progress("trying fewer tiles")
+            less = self.run_patched([*edits, *bounds], recipe)
+            if less.found.ok and less.work < ran.work:
+                return [*edits, *bounds]
+        return edits
 
     def rules_text(self, recipe: Recipe) -> str:
         return edits_text(self.by_rules(recipe))
@@ -273,10 +341,17 @@ class ExecutedWork(Work):
         with tempfile.TemporaryDirectory(prefix="cubridge-patch-") as folder:
             yield Path(folder), apply(self.files(), edits)
 
-    def run_patched(self, edits: Sequence[Edit], recipe: Recipe) -> Ran:
-        """The patched source executed against the spec; once for the same edits and spec."""
-        key = json.dumps([[e.to_json() for e in edits], sha256_of(read_spec(self.spec)),
-                          dict(self.options.spec)], sort_keys=True)  # fmt: skip
+    def run_patched(
+        self, edits: Sequence[Edit], recipe: Recipe, cases: Sequence[Mapping[str, int]] = ()
+    ) -> Ran:
+        """The patched source executed against the spec; once for the same edits and spec.
+
+        Args:
+            cases: those to run; none: all that the spec asks for.
+        """
+        spans = sorted((str(e.file), e.start, e.end, e.text) for e in edits)
+        key = json.dumps([spans, sha256_of(read_spec(self.spec)), dict(self.options.spec),
+                          list(map(dict, cases))], sort_keys=True)  # fmt: skip
         self._ran = self._ran or {}
         if key in self._ran:
             return self._ran[key]
@@ -284,7 +359,7 @@ class ExecutedWork(Work):
         with self.patched(edits) as (folder, changed):
             over = replace(
                 overlaid(asked, changed, folder), reference=self.spec, options=self.options.spec,
-                sizes=cases_for(recipe, self.launcher(recipe), asked.sizes),
+                sizes=cases or cases_for(recipe, self.launcher(recipe), asked.sizes),
             )  # fmt: skip
             try:
                 ran = judge_cases(self._run(over), recipe, self.launcher(recipe), asked.sizes)
@@ -323,7 +398,22 @@ class ExecutedWork(Work):
         if self.recipe_is_old:
             recipe = self.read_recipe(self.spec, self.options.spec)
         ran = self.run_patched(self.standing(), recipe)
-        return self.found(Gate.G2, min(begin, time.monotonic() - ran.seconds), ran.found)
+        ran = replace(ran, found=self._with_work(ran.found))
+        return self._weighed(Gate.G2, min(begin, time.monotonic() - ran.seconds), ran)
+
+    def _with_work(self, found: Found) -> Found:
+        """With what was executed of the author's source and of the patched one, in the cases that
+        both were run in."""
+        first = self.state.verdict(Gate.G1)
+        rows = first.details.get("cases", ()) if first is not None else ()
+        was = {r["case"]: int(r["instructions"]) for r in rows}
+        now = {r["case"]: int(r["instructions"]) for r in found.details.get("cases", ())}
+        both = was.keys() & now.keys()
+        if not both:
+            return found
+        work = {"cases": len(both), "before": sum(was[c] for c in both),
+                "after": sum(now[c] for c in both)}  # fmt: skip
+        return replace(found, details={**found.details, "work": work})
 
     # --- the patched source ------------------------------------------------------------------
 
@@ -388,7 +478,7 @@ class ExecutedWork(Work):
             self.bench.progress("probing the patched source")
             over = replace(over, reference=self.spec, options=self.options.spec)
             again = same_scores(
-                self.places.hooks[0],
+                self.places.edited,
                 recipe,
                 Again(asked, over, folder, edits),
                 self.bench.child,

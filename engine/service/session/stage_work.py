@@ -75,6 +75,10 @@ class Work(Content):
         )
         return recipe_from_json(answer["recipe"])
 
+    def refuse_early(self) -> None:
+        """Raises TransferError where a long lift would be in vain: the spec asks for what no kernel
+        of this kind is carried to."""
+
     def gutter(self) -> Mapping[int, str]:
         """What stands at lines of the source, as a letter, where probing found it."""
         return {}

@@ -55,8 +55,8 @@ class Input:
 class Other:
     """Another attention of the same score, mask, weights and v, and what both become together.
 
-    `q` and `k` are the inputs that it multiplies, of q's and k's dimensions in any order; `k` may be
-    that of the first. `value` is an expression over the elements `o` of the one and `o2` of the
+    `q` and `k` are the inputs that it multiplies, of q's and k's dimensions in any order; `k` may
+    be that of the first. `value` is an expression over the elements `o` of the one and `o2` of the
     other one, both normalised.
     """
 

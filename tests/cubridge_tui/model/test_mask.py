@@ -247,3 +247,12 @@ def test_only_proven_goals_of_the_schedule_are_told() -> None:
     ]
     assert mask_words.proven({"proofs": proofs}) == " proven for all sizes: visited tiles exist"
     assert mask_words.proven({}) == ""
+
+
+def test_of_an_executed_kernel_the_work_is_told() -> None:
+    assert mask_words.executed({"proofs": []}) == ""
+    details = {"work": {"cases": 2, "before": 12_500_000, "after": 3_400_000}}
+    assert mask_words.executed(details) == (
+        " executed as PTX: 12,500,000 thread instructions of the source, 3,400,000 of the patch in "
+        "the same 2 cases; its tiles are not drawn"
+    )

@@ -118,6 +118,29 @@ async def test_hunks_are_walked_and_signs_stand_beside_colours() -> None:
         assert " -" in lines[2]
 
 
+async def test_a_hunk_that_grows_stays_in_sight_as_a_whole() -> None:
+    def shown(cost: str) -> PaneText:
+        hunk = [Row("h1 Title", RowKind.HEAD, hunk="r/h1"), Row(cost, RowKind.NOTE, hunk="r/h1"),
+                Row("b = 1", RowKind.ADD, 41, "rules", "r/h1")]  # fmt: skip
+        lines = [Row(f"a{n} = 1", number=n) for n in range(1, 80)]
+        return PaneText([*lines[:40], *hunk, *lines[40:]], "cuir", "target")
+
+    app = PaneApp([])
+    async with app.run_test(size=(60, 20)) as pilot:
+        pane = app.query_one(CodePane)
+        pane.show(shown("cost   is being predicted"))
+        await pilot.pause()
+        pane.next_hunk(1)
+        before = pane.scroll_offset.y
+        pane.show(shown("cost   " + "saves time " * 50))
+        await pilot.pause()
+        end = next(i for i, r in enumerate(pane.content.rows) if r.text == "b = 1")
+        height = pane.scrollable_content_region.height
+        assert pane.row is not None and pane.row.kind is RowKind.HEAD
+        assert before < pane.scroll_offset.y < pane.cursor
+        assert end < pane.scroll_offset.y + height
+
+
 async def test_a_large_text_opens_and_scrolls_fast() -> None:
     lines = [
         f"  const auto x{i} = map(s, [&](float x) {{ return x * {i}.0f; }});" for i in range(25_000)

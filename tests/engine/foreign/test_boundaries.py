@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from engine.foreign.probe.boundaries import boundaries, names_in
+from engine.foreign.launcher import names_in
+from engine.foreign.probe.boundaries import boundaries
 
 SOURCE = b"""\
 constexpr int kTile = 32;

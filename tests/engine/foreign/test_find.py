@@ -19,6 +19,7 @@ from engine.foreign.probe.places import Found
 
 FOLDER = Path(__file__).parent / "kernels"
 MMA = Path(__file__).parents[1] / "ptx" / "kernels" / "mma.cu"
+FOLDER = Path(__file__).parent / "kernels"
 
 
 def _nvcc() -> bool:

@@ -11,7 +11,7 @@ from engine.cuir.printer import print_expr
 from engine.errors import InputError
 from engine.foreign.launcher import read_launcher
 from engine.gates.outcome import Found
-from engine.graft.cases import cases_for, sides_not_taken
+from engine.graft.cases import cases_for, empty_rows, sides_not_taken
 from engine.graft.judge import Ran, judge_cases
 from engine.spec.recipes.recipe import Input, Recipe
 
@@ -83,3 +83,28 @@ def test_a_needed_case_that_was_skipped_is_no_pass() -> None:
     assert judge_cases(ran, recipe("j < 100"), LAUNCHER, [CASE]).found.reason == "equal"
     size = judge_cases(ran, recipe("j < 100 or D > 64"), LAUNCHER, [CASE]).found
     assert size.ok and size.reason == "equal; not run: where D > 64"
+
+
+def test_what_one_kernel_of_several_did_not_show_is_named() -> None:
+    rows: list[dict[str, Any]] = [
+        {"case": "N 64", "sizes": CASE, "compared": True, "kernels": ["brief"]},
+        {"case": "N 128", "sizes": {**CASE, "N": 128}, "compared": True, "kernels": ["long"]},
+    ]
+    ran = Ran(Found(True, "equal", {"cases": rows}), {}, 0, 0.0)
+    found = judge_cases(ran, recipe("j < 100"), LAUNCHER, [CASE]).found
+    assert found.ok and found.reason == "equal; not run in brief: where j >= 100"
+
+
+@pytest.mark.parametrize(
+    ("keep", "rows", "keys", "may"),
+    [
+        ("j <= i + Nk - Nq", 64, 64, False),
+        ("j <= i + Nk - Nq", 64, 48, True),
+        ("h != 1 or j > i", 8, 9, False),
+        ("h != 1 or j > i", 8, 8, True),
+        ("doc[i] == doc[j]", 8, 8, True),  # data says it
+    ],
+)
+def test_rows_that_may_keep_no_key(keep: str, rows: int, keys: int, may: bool) -> None:
+    sizes = {"B": 1, "Hq": 2, "Hkv": 2, "Nq": rows, "Nk": keys, "D": 16, "Dv": 16}
+    assert empty_rows(recipe(keep), sizes) is may

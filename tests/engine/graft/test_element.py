@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,11 @@ def test_the_variables_of_the_source_are_used_where_they_hold_the_value() -> Non
     place = Place(Path("a.cu"), 0, 1, "f", "s", 1, "s", {"i": "row", "j": "col"}, signed=("i", "j"))
     window = recipe(keep="j <= i and j > i - 20")
     assert text(window, place) == "if (col > row || col <= row - 20) s = -INFINITY;"
+    doc = Input("doc", "extra", "i32", ("Nk",))
+    same = recipe("x * rsqrt(D)", "doc[i + Nk - Nq] == doc[j]", doc)
+    assert text(same, replace(place, sizes={"Nq": "n"}), equal=True) == (
+        "if (doc[row] != doc[col]) s = -INFINITY;"
+    )
 
 
 def test_what_is_no_signed_int_is_made_one() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from engine.foreign.probe.places import Found, Hook, Loop, Meaning, Place
+from engine.foreign.probe.places import Found, Hook, Loop, Meaning, Place, Row
 from engine.graft.kept import found_json, read_found
 
 FILE = Path("/k/a.cu")
@@ -18,6 +18,8 @@ FOUND = Found(
     ("a.cu:9: o: holds nothing",),
     {"flash": 300},
     (FILE,),
+    (Row("m", FILE, 9, 4, "flash", "top", 1, "top", "  ", "1", "raised"),),
+    (Hook((PLACE,), 1.0, 0.125, 2, "held each pair once", {"N": 96}),),
 )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from engine.errors import TransferError
+from engine.foreign.launcher import read_launcher
 from engine.foreign.probe.places import Place
 from engine.graft.edits import apply
 from engine.graft.route import Router
@@ -61,6 +62,26 @@ def test_through_parameters_of_all_that_call() -> None:
     assert "kernel(float* s, const float* slopes) { inner<N>(s, blockIdx.x, slopes); }" in text
     assert "void launch(float* s, int Hq, const float* slopes, cudaStream_t stream) {" in text
     assert "run<<<Hq, 1, 0, stream>>>(s, slopes);" in text
+
+
+def test_instantiations_of_a_template_get_the_parameter() -> None:
+    made = b"template __global__ void kernel<4>(float*);\ntemplate <> void other<4>(float*);\n"
+    place = Place(SOURCE, CALLS.index(b"s[0] *= 2;") + 10, 1, "inner", "s", 1, "s", {})
+    _, files = routed({SOURCE: CALLS, HEADER: made}, place)
+    assert files[HEADER].splitlines() == [
+        "template __global__ void kernel<4>(float*, const float* slopes);",
+        "template <> void other<4>(float*);",
+    ]
+
+
+def test_whole_numbers_of_64_bits() -> None:
+    router = Router({SOURCE: CALLS}, SOURCE, "launch")
+    place = Place(SOURCE, CALLS.index(b"s[0] *= 2;") + 10, 1, "inner", "s", 1, "s", {})
+    router.bring(Input("ids", "extra", "i64", ("Nk",)), place)
+    text = apply(router.files, router.edits)[SOURCE].decode()
+    assert "int head, const int64_t* ids) {" in text
+    entry = read_launcher(text, "a.cu", "launch", {"s": "B", "ids": "Nk"}, "f32")
+    assert [(p.means, p.dtype) for p in entry.tensors] == [("s", "f32"), ("ids", "i64")]
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,8 @@ def passed_at_last(tail: Function, keep: Expr, fresh: Fresh) -> Function:
     at = _Asked(tail, keep, fresh)
     block, own, prefix = at.of_block.rest, at.of_own.rest, at.of_block.prefix
     # A prefix is visited last, and all rows of a block that has one keep its first key.
-    if block is None or own is None or (prefix is not None and not _may_be_empty(prefix)):
+    some = None if prefix is None else _where_there_is_some(prefix)
+    if block is None or own is None or (prefix is not None and some is None):
         return tail
     begin, own_begin = at.begin(block), at.begin(own)
     if begin == own_begin:
@@ -69,14 +70,17 @@ def passed_at_last(tail: Function, keep: Expr, fresh: Fresh) -> Function:
     first, end = Name(fresh("begin")), Name(fresh("own_end"))
     body = [Assign(first.id, begin), Assign(end.id, at.of_rows(at.end(own)))]
     passed = expr("max(0, min(own, end) - begin)", own=own_begin, end=end, begin=first)
-    if prefix is not None:
-        passed = expr("passed if high < 0 else 0", passed=passed, high=prefix.high)
+    if some is not None:
+        passed = expr("0 if some else passed", passed=passed, some=some)
     return at.function(body, passed)
 
 
-def _may_be_empty(span: intervals.KeyRange) -> bool:
-    """Whether the range is said to be empty for some rows."""
-    return isinstance(span.high, Select) and Num(-1) in (span.high.then, span.high.other)
+def _where_there_is_some(span: intervals.KeyRange) -> Expr | None:
+    """The condition under which the range may hold keys, where it says that it holds none else."""
+    match span.high:
+        case Select(some, _, Num(-1)):
+            return some
+    return None
 
 
 class _Asked:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,8 @@ from cubridge_tui.model.gates import gates_lines
 from cubridge_tui.model.inspect import inspect
 from cubridge_tui.model.snapshot import View
 from engine.errors import CuBridgeError, TransferError
+from engine.foreign.check import Asked
+from engine.foreign.probe.places import Found
 from engine.resources import spec_path
 from engine.service.executed import executed_work
 from engine.service.executed.opened import adaptation_of
@@ -60,7 +63,9 @@ def test_a_kernel_is_adapted_in_its_own_source(
     patch = (tmp_path / "adapted" / "target.patch").read_text()
     assert "+        dot = dot + slopes[head] * (key - row);\n" in patch
     assert "+            float scale, const float* slopes, cudaStream_t stream) {\n" in patch
-    assert len([line for line in patch.splitlines() if line[:1] == "+"]) == 9
+    bound = re.search(r"\+  for \(int first = 0; first < min\(length, (.*)\); first", patch)
+    assert bound and "blockIdx.x" in bound[1]  # tiles above the diagonal are not visited
+    assert len([line for line in patch.splitlines() if line[:1] == "+"]) == 10
     readme = (tmp_path / "adapted" / "README.md").read_text()
     assert len(readme.splitlines()) <= 40
     for said in (
@@ -116,9 +121,8 @@ def test_no_edit_is_the_same_bytes_and_what_is_no_edit_of_scores_is_refused(
     hashes = work.state.hashes
     assert hashes["lowered/kernel.cu"] == hashes["source/kernel.cu"]
     for spec, words in (("sigmoid_causal", "no softmax"), ("qk_norm_causal", "q or k before")):
-        recipe = work.read_recipe(spec_path(spec), {})
-        with pytest.raises(TransferError, match=words):
-            work.rules_text(recipe)
+        with pytest.raises(TransferError, match=words):  # before anything is probed
+            opened(bench, kernel, spec).refuse_early()
 
 
 def test_a_number_is_chosen_by_evidence_and_a_wrong_edit_fails(
@@ -166,6 +170,93 @@ def test_a_source_without_the_edits_is_no_pass(
     work.decide(Decision("h1", DecisionKind.REJECTED, "me"))
     verdict = work.judge_target()
     assert verdict.kind is VerdictKind.FAIL and words in verdict.reason
+
+
+SECOND = """
+  attention_{0}<<<grid, 32, 2 * kTile * D * sizeof(float), stream>>>(q, k, v, o, Hq, N, D, scale);
+"""
+
+
+def with_second(kernel: Path, when: str) -> None:
+    """Another kernel, which the launcher chooses so."""
+    text = (kernel / "plain.cu").read_text()
+    begin, end = text.index("__global__"), text.index("void launch(")
+    second = text[begin:end].replace("attention(", "attention_2(")
+    choice = f"  if ({when}) {{{SECOND.format(2)}    return;\n  }}\n  attention<<<"
+    text = text[:end] + second + text[end:].replace("  attention<<<", choice)
+    (kernel / "plain.cu").write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("when", "verdict", "words"),
+    [
+        ("N == 96", VerdictKind.FAIL, "N 96, D 16: attention_2)"),  # another length: it is run
+        ("false", VerdictKind.NOT_RUN, "no size was found that launches attention_2 at plain.cu:"),
+    ],
+)
+def test_a_second_kernel_that_no_case_launches_is_no_pass(
+    bench: Bench, kernel: Path, when: str, verdict: VerdictKind, words: str
+) -> None:
+    with_second(kernel, when)
+    work = opened(bench, kernel, "causal")
+    work.accept_all(work.propose_by_rules())  # attention alone is edited
+    found = work.judge_target()
+    assert found.kind is verdict and words in found.reason
+    assert work.state.level is Level.NONE
+
+
+def test_a_kernel_that_other_sizes_launch_is_probed_there_and_edited_too(
+    bench: Bench, kernel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_second(kernel, "N == 96")
+
+    def by_sizes(asked: Asked, said: object) -> Found:
+        """What probing finds at these sizes: one kernel of the two."""
+        found = pointed(asked, said)
+        first, second = "_Z9attentionPKfS0_S0_Pfiiif", "_Z11attention_2PKfS0_S0_Pfiiif"
+        if asked.sizes[0]["N"] != 96:
+            return replace(found, executed={first: 1, second: 0})
+        (place,) = found.hooks[0].places
+        after = asked.source.read_bytes().rindex(b"dot *= scale;") + len(b"dot *= scale;")
+        there = replace(place, after=after, function="attention_2")
+        hook = replace(found.hooks[0], places=(there,))
+        return replace(found, hooks=(hook,), executed={first: 0, second: 1})
+
+    monkeypatch.setattr(executed_work, "find", by_sizes)
+    work = opened(bench, kernel, "causal")
+    work.make_lifted()
+    assert isinstance(work, executed_work.ExecutedWork)
+    assert [dict(h.sizes) for h in work.places.edited] == [{}, {"B": 1, "Hq": 2, "N": 96, "D": 16}]
+    assert "a kernel that other sizes launch" in work.text(Stage.LIFTED, "found.txt")
+    proposal = work.propose_by_rules()
+    assert len(proposal.hunks) == 2
+    work.accept_all(proposal)
+    verdict = work.judge_target()
+    assert verdict.passed and "N 96, D 16" in verdict.reason, verdict.reason
+    work.decide(Decision("h2", DecisionKind.REJECTED, "me"))
+    assert "attention_2" in work.judge_target().reason
+
+
+def test_hunks_are_decided_on_again_after_undo(bench: Bench, kernel: Path) -> None:
+    work = opened(bench, kernel, "causal")
+    work.make_lifted()
+    proposal = work.propose_by_rules()
+
+    def shown() -> list[tuple[str, str]]:
+        snap = Builder(work).snapshot()
+        assert not snap.blocked("rules/h1")
+        rows = snap.panes[View.OPS][Stage.TARGET].rows
+        return [(row.kind.value, row.text.strip()) for row in rows if row.hunk == "rules/h1"]
+
+    open_ = shown()
+    assert ("del", "dot *= scale;") in open_ and ("add", "if (key > row) dot = -INFINITY;") in open_
+    work.accept_all(proposal)
+    assert "-INFINITY" in work.session.artifact(Stage.TARGET, "target.patch").text
+    assert work.undo()
+    assert shown() == open_
+    assert not work.session.artifact(Stage.TARGET, "target.patch").text
+    work.decide(Decision("rules/h1", DecisionKind.REJECTED, "me"))
+    assert ("out_add", "if (key > row) dot = -INFINITY;") in shown()
 
 
 def test_the_place_of_the_scores_leads_to_its_card_in_every_pane(

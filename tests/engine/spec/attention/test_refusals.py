@@ -58,8 +58,8 @@ CASES = {
     ),
     "two attentions": (
         'p: Float[Tensor, "B H N D"], r: Float[Tensor, "B H N D"]',
-        "return (torch.softmax(q @ k.mT, -1) - 0.8 * torch.softmax(p @ r.mT, -1)) @ v",
-        "two attentions are combined",
+        "return (torch.softmax(q @ k.mT, -1) - 0.8 * torch.softmax(p @ r.mT / 2, -1)) @ v",
+        "two attentions are combined whose scores differ",
     ),
     "a second set of keys": (
         'p: Float[Tensor, "B H M D"], r: Float[Tensor, "B H M D"]',
