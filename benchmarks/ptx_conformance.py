@@ -45,8 +45,9 @@ from engine.ptx.syntax import Instruction
 
 Array = np.ndarray[Any, Any]
 
-HAND = ("memory", "threads", "wmma", "wmma_shared")  # kernels/conformance/ptx/*.cu
-HAND_SHARED = {"memory": 32 << 10, "threads": 0, "wmma": 0, "wmma_shared": 0}
+# kernels/conformance/ptx/*.cu, and the dynamic shared memory of each, in bytes.
+HAND_SHARED = {"memory": 32 << 10, "threads": 0, "wmma": 0, "wmma_shared": 0, "shared_atomics": 0}
+HAND = tuple(HAND_SHARED)
 
 RUNNER = '''\
 """Runs the cases beside it on a GPU: python3 run.py"""

@@ -37,6 +37,7 @@ class Checked:
         errors: the largest error of each output that was compared.
         skipped: why the reference gave nothing to compare with.
         not_launched: kernels that the launcher reaches and that no case launches, with their lines.
+        nvcc: what compiling took before all cases, in seconds of the clock and of all processors.
     """
 
     case: Case
@@ -45,6 +46,7 @@ class Checked:
     errors: Mapping[str, float] = field(default_factory=dict)
     skipped: str = ""
     not_launched: tuple[str, ...] = ()
+    nvcc: tuple[float, float] = (0.0, 0.0)
 
     @property
     def findings(self) -> Iterator[Finding]:
@@ -91,26 +93,27 @@ def check_kernel(
         MissingTool: there is no nvcc.
     """
     with _prepared(asked, said, child) as at:
+        nvcc = at.compiled.seconds, at.compiled.processor
         for case in at.cases:
             entry, sizes = at.entries[case.dtype], complete(at.entries[case.dtype], case.sizes)
             if at.reference is None or at.child is None:
                 inputs = draw(entry, sizes)
                 _, made = execute(at.compiled, entry, sizes, inputs, {}, asked.flags.arch,
                                   at.folder, memory_only=True)  # fmt: skip
-                yield Checked(case, tuple(made), not_launched=at.not_launched)
+                yield Checked(case, tuple(made), not_launched=at.not_launched, nvcc=nvcc)
                 continue
             if not at.reference.allows(sizes):
                 raise InputError(f"{at.reference.path.name} is not defined for {case}")
             wanted = want(at.reference, entry, sizes, case.values, case.seed, at.child, at.folder)
             if isinstance(wanted, str):
-                yield Checked(case, (), skipped=wanted, not_launched=at.not_launched)
+                yield Checked(case, (), None, {}, wanted, at.not_launched, nvcc)
                 continue
             outputs, made = execute(
                 at.compiled, entry, {**sizes, **wanted.sizes}, wanted.inputs, at.reference.scalars,
                 asked.flags.arch, at.folder,
             )  # fmt: skip
             differences, errors = compare(wanted, entry, outputs)
-            yield Checked(case, tuple(made), tuple(differences), errors, "", at.not_launched)
+            yield Checked(case, tuple(made), tuple(differences), errors, "", at.not_launched, nvcc)
 
 
 def kernels_of_cases(

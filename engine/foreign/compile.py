@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import resource
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,10 +101,13 @@ class DoesNotCompile(InputError):
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """The PTX, parsed, and the program that records a launch."""
+    """The PTX, parsed, and the program that records a launch; what nvcc took for them, in seconds
+    of the clock and of all processors."""
 
     module: Module
     program: Path
+    seconds: float = 0.0
+    processor: float = 0.0
 
 
 def compile_kernel(
@@ -120,8 +125,10 @@ def compile_kernel(
     kept.mkdir(exist_ok=True)
     words = ["-cudart", "none", "--keep", "--keep-dir", str(kept), *tools.link_flags]
     recorder = Path(__file__).with_name("recorder.cpp")  # first: what is last says what it reads
+    began, before = time.monotonic(), _children()
     build.made([*words, str(recorder), "-o", str(program)], {"program": program}, kept)
-    return Compiled(_module(next(kept.glob("driver*.ptx"))), program)
+    took = time.monotonic() - began, _children() - before
+    return Compiled(_module(next(kept.glob("driver*.ptx"))), program, *took)
 
 
 def compile_again(
@@ -189,7 +196,7 @@ class _Build:
         prune(cache.parent, cache)
 
     def refusal(self, output: str) -> DoesNotCompile:
-        return DoesNotCompile(_reason(output, self.source), output, _fix(output))
+        return DoesNotCompile(_reason(output, self.source), output, advice(output))
 
     def key(self, words: Sequence[str], driver: str) -> str:
         """A digest of all that decides what nvcc makes, wherever the build's folder is."""
@@ -223,13 +230,19 @@ class _Build:
             target.chmod(0o755)
 
 
-def _fix(output: str) -> str:
+def advice(output: str) -> str:
     """What nvcc's own words say would help."""
-    flag = re.search(r"flag '(--[\w-]+)' can be used", output)
+    flag = re.search(r"flag '(--[\w-]+)' can be used|requires (--[\w-]+) nvcc flag", output)
     if flag is not None:
-        return f"--nvcc={flag[1]}"
+        return f"--nvcc={flag[1] or flag[2]}"
     header = re.search(r"fatal error: (\S+): No such file", output)
     return f"-I FOLDER, of the folder that has {header[1]}" if header else ""
+
+
+def _children() -> float:
+    """Seconds of processors that children have taken that ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def _reason(output: str, source: Path) -> str:

@@ -21,11 +21,12 @@ from engine.errors import InputError, Where
 
 # What a pointer's element type is called, and the type that is meant.
 _ELEMENTS = {
-    "float": "f32", "double": "f64", "half": "f16", "__half": "f16", "__nv_bfloat16": "bf16",
-    "nv_bfloat16": "bf16", "bf16": "bf16", "bfloat16_t": "bf16", "half_t": "f16",
-    "BFloat16": "bf16", "Half": "f16", "int": "i32",
-    "int32_t": "i32", "int64_t": "i64", "unsigned char": "u8", "uint8_t": "u8", "bool": "u8",
-    "int8_t": "i8", "void": "",
+    "float": "f32", "double": "f64", "half": "f16", "__half": "f16", "half_t": "f16",
+    "Half": "f16", "__nv_bfloat16": "bf16", "nv_bfloat16": "bf16", "bf16": "bf16",
+    "bfloat16_t": "bf16", "BFloat16": "bf16", "int": "i32", "int32_t": "i32", "uint32_t": "i32",
+    "unsigned": "i32", "unsigned int": "i32", "int64_t": "i64", "uint64_t": "i64", "long": "i64",
+    "long long": "i64", "unsigned char": "u8", "uint8_t": "u8", "bool": "u8", "int8_t": "i8",
+    "signed char": "i8", "void": "",
 }  # fmt: skip
 SIZES = {"f32": 4, "f64": 8, "f16": 2, "bf16": 2, "i32": 4, "i64": 8, "u8": 1, "i8": 1}
 
@@ -97,8 +98,9 @@ def read_launcher(
     found = _named(source, name)
     if len(found) != 1:
         many = "several functions" if found else "no function"
+        others = ", ".join(_host_functions(source)[:8]) if not found else ""
         raise InputError(
-            f"{path} has {many} named {name}",
+            f"{path} has {many} named {name}" + (f"; it has {others}" if others else ""),
             fix=f"write one C++ function that launches the kernel, such as `{EXAMPLE}`, or name "
             "yours with --launcher",
         )
@@ -132,6 +134,15 @@ def _named(source: str, name: str) -> list[Node]:
     """The definitions of a function."""
     tree = Parser(Language(tree_sitter_cuda.language())).parse(source.encode())
     return [n for n in functions_of(tree.root_node) if name_of(n) == name]
+
+
+def _host_functions(source: str) -> list[str]:
+    """The names of the functions that a CPU could call, in their order."""
+    tree = Parser(Language(tree_sitter_cuda.language())).parse(source.encode())
+    device = (b"__global__", b"__device__")
+    found = (f for f in functions_of(tree.root_node)
+             if not any(word in (f.text or b"").split(b"{")[0] for word in device))  # fmt: skip
+    return list(dict.fromkeys(filter(None, map(name_of, found))))
 
 
 @dataclass(frozen=True, slots=True)

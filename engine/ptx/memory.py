@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from engine.errors import InputError
 from engine.ptx.findings import Finding, Findings
 from engine.ptx.lanes import Lanes
 from engine.ptx.ordering import THREADS, Clocks, History
@@ -24,6 +25,7 @@ WINDOW = 36
 GLOBAL = 1 << 40
 SHARED, LOCAL, PARAM = 0x7F << 40, 0x7E << 40, 0x7D << 40
 HALF = 1 << WINDOW - 1
+SPACE = np.array(40)  # bits of an address within its state space
 SHIFTS = {size: np.array(size.bit_length() - 1) for size in (1, 2, 4, 8)}
 
 
@@ -201,14 +203,16 @@ class Memory:
             inside &= off == 0
 
     def generic(self, where: Values, at: Instruction) -> tuple[str, Values]:
-        base, space = GLOBAL, "global"
+        """The space of generic addresses, and where in it they are."""
+        spaces = where >> SPACE
+        if np.count_nonzero(spaces != spaces[:1]) and int(spaces.max()) >= LOCAL >> int(SPACE):
+            place = f"{at.source}: {at}" if at.source else str(at)
+            raise InputError(f"{place}: lanes at several state spaces are not executed yet")
         if where[0] >= SHARED:
-            base, space = SHARED, "shared"
-        elif where[0] >= LOCAL:
-            base, space = LOCAL, "local"
-        if space == "global":
-            return space, where
-        return space, where - base
+            return "shared", where - SHARED
+        if where[0] >= LOCAL:
+            return "local", where - LOCAL
+        return "global", where
 
     def name(self, space: str, tensor: int) -> str:
         """What a finding calls a memory, with its size in bytes."""
@@ -245,6 +249,11 @@ class Memory:
             verb = "writes" if write else "reads"
             past = "wrote" if conflict.verb == "wrote" else "read"
             words = f"{verb} {space} memory that another access {past}, and nothing orders the two"
+            if conflict.lanes:
+                words = (
+                    f"{verb} {space} memory that another lane of the warp wrote, and no __syncwarp "
+                    "orders the two"
+                )
             if conflict.kind == "early read":
                 words = f"{verb} {space} memory before an asynchronous copy was waited for"
             elif conflict.kind == "missing proxy fence":
@@ -266,7 +275,8 @@ class Memory:
 
     def read(self, space: str, offset: Values, item: int) -> Values:
         """Items of `item` bytes at offsets: [2, ...]."""
-        return self.items(space, item).take(offset >> SHIFTS[item], 1)
+        out: Values = self.items(space, item).take(offset >> SHIFTS[item], 1)
+        return out
 
     def items(self, space: str, item: int) -> Values:
         """A memory as items of so many bytes: [2, ...]."""

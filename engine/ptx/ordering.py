@@ -199,7 +199,10 @@ class History:
             return None
         k = int(bad.argmax())
         kind = "race" if writer[k] < self.clocks.per_block else "early read"
-        return Conflict(k, kind, int(self.write_line[at[k]]), "wrote")
+        lanes = writer[k] == party.warp[k] and not (
+            self.shared and self.write_block[at[k]] != party.block[k]
+        )
+        return Conflict(k, kind, int(self.write_line[at[k]]), "wrote", bool(lanes))
 
     def _unfenced(self, at: Array, party: Party) -> Conflict | None:
         """The first granule that the asynchronous proxy reads, and that no fence made visible."""
@@ -267,15 +270,15 @@ class History:
         if not self.shared:
             reads = self.reads[at]
             ahead = reads >> LANES > known[party.row // self.clocks.agents]
-            if not np.count_nonzero(ahead):
-                return ahead.any(1)
-            where, agent = np.nonzero(ahead)
-            own = Party(party.kind, *(x[where] for x in (party.row, party.agent, party.warp,
-                                                         party.block, party.stamp)))  # fmt: skip
-            ahead[where, agent] = ~own.follows(agent, reads[where, agent])
-            return ahead.any(1)
+            if np.count_nonzero(ahead):
+                where, agent = np.nonzero(ahead)
+                each = (party.row, party.agent, party.warp, party.block, party.stamp)
+                own = Party(party.kind, *(x[where] for x in each))
+                ahead[where, agent] = ~own.follows(agent, reads[where, agent])
+            some: Array = ahead.any(1)
+            return some
         block, stamps, reader = (x[at] for x in (self.read_block, self.read_stamp, self.reader))
-        late = (block == -2) | ((block >= 0) & (block != party.block))
+        late: Array = (block == -2) | ((block >= 0) & (block != party.block))
         here = (block == party.block) & (stamps >> LANES > self.clocks.knows[party.row + reader])
         late |= here & ~party.follows(reader, stamps)
         return late
@@ -283,9 +286,11 @@ class History:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """The `index`-th granule of an access is not ordered after what the PTX `line` did to it."""
+    """The `index`-th granule of an access is not ordered after what the PTX `line` did to it; where
+    `lanes`, another lane of the same warp did."""
 
     index: int
     kind: str
     line: int
     verb: str
+    lanes: bool = False

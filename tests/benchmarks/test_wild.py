@@ -13,6 +13,8 @@ from benchmarks.wild import KERNELS, measure
 @pytest.mark.parametrize("name", KERNELS)
 def test_equal_to_its_reference_without_findings(name: str) -> None:
     row = measure(name)
-    assert row["g1"] is True
-    assert all(case["findings"] == 0 for case in row["cases"])
+    # One of llm.c's kernels hands values from lane to lane through memory without __syncwarp.
+    clean = name != "llmc_fused"
+    assert row["g1"] is clean and all((case["findings"] == 0) is clean for case in row["cases"])
+    assert all(error < 0.02 for case in row["cases"] for error in case["errors"].values())
     assert sum(case["executed_s"] for case in row["cases"]) < 30

@@ -26,6 +26,8 @@ template <class... T> cublasStatus_t cublasCreate(T...) { return CUBLAS_STATUS_S
 template <class... T> cublasStatus_t cublasDestroy(T...) { return CUBLAS_STATUS_SUCCESS; }
 template <class... T> cublasStatus_t cublasSetMathMode(T...) { return CUBLAS_STATUS_SUCCESS; }
 template <class... T> cublasStatus_t cublasSetStream(T...) { return CUBLAS_STATUS_SUCCESS; }
+template <class... T> cublasStatus_t cublasSetWorkspace(T...) { return CUBLAS_STATUS_SUCCESS; }
+inline const char* cublasGetStatusString(cublasStatus_t) { return "a status of cuBLAS"; }
 #define CUBRIDGE_REFUSED(name) \
   template <class... T> cublasStatus_t name(T...) { return cubridge_library_call(#name); }
 CUBRIDGE_REFUSED(cublasSgemm)

@@ -1,4 +1,5 @@
-"""What was compiled before is taken from the cache, by the content of all that decides it."""
+"""What was compiled before is taken from the cache, by the content of all that decides it; and what
+nvcc advises where a source does not compile."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ import pytest
 
 from engine.build.tools.toolchain import find_toolchain
 from engine.errors import CuBridgeError
-from engine.foreign.compile import DoesNotCompile, Flags, compile_kernel
+from engine.foreign.compile import DoesNotCompile, Flags, advice, compile_kernel
 from engine.foreign.launcher import read_launcher
 
 SOURCE = """\
@@ -44,3 +45,26 @@ def test_an_equal_build_is_not_made_again(tmp_path: Path, monkeypatch: pytest.Mo
         compile_kernel(source, entry, flags, tools, folders[2])
     with pytest.raises(DoesNotCompile, match="does not compile"):
         compile_kernel(source, entry, flags, none, folders[3])
+
+
+@pytest.mark.parametrize(
+    ("said", "fix"),
+    [
+        (
+            "a.cuh(2): error: calling a constexpr __host__ function is not allowed. The "
+            "experimental flag '--expt-relaxed-constexpr' can be used to allow this.",
+            "--nvcc=--expt-relaxed-constexpr",
+        ),
+        (
+            "a.cuh(8): error: annotation on lambda requires --extended-lambda nvcc flag",
+            "--nvcc=--extended-lambda",
+        ),
+        (
+            "k.cu:1:10: fatal error: cute/tensor.hpp: No such file or directory",
+            "-I FOLDER, of the folder that has cute/tensor.hpp",
+        ),
+        ('a.cu(1): error: identifier "x" is undefined', ""),
+    ],
+)
+def test_advice(said: str, fix: str) -> None:
+    assert advice(said) == fix

@@ -17,6 +17,7 @@ from engine.foreign.probe.find import find
 from engine.foreign.probe.found import found_rows, found_text
 from engine.foreign.probe.places import Found
 
+FOLDER = Path(__file__).parent / "kernels"
 MMA = Path(__file__).parents[1] / "ptx" / "kernels" / "mma.cu"
 FOLDER = Path(__file__).parent / "kernels"
 

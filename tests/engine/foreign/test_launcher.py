@@ -47,6 +47,24 @@ def test_scalars_of_the_reference_are_known() -> None:
     assert kinds(launcher)[1:] == [("scalar", "window", ""), ("scalar", "cap", "")]
 
 
+def test_a_source_may_have_names_of_its_own_for_elements_and_sizes() -> None:
+    launcher = read(
+        "typedef at::BFloat16 bf; using fp32 = float;\n"
+        "void launch(bf* q, fp32* k, const long long* v, unsigned* o, int T, int C) {}",
+        sizes=("T", "C"),
+    )
+    assert kinds(launcher) == [
+        ("tensor", "q", "bf16"), ("tensor", "k", "f32"), ("tensor", "v", "i64"),
+        ("tensor", "o", "i32"), ("size", "T", ""), ("size", "C", ""),
+    ]  # fmt: skip
+
+
+def test_a_launcher_of_another_name_is_told() -> None:
+    text = "__global__ void k() {}\n__device__ int f() { return 1; }\nvoid forward(int n) {}"
+    with pytest.raises(InputError, match="no function named launch; it has forward"):
+        read(text)
+
+
 @pytest.mark.parametrize(
     ("text", "message", "line"),
     [

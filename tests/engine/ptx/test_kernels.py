@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pytest
 
+from benchmarks import ptx_conformance, ptx_faults
 from tests.engine.ptx import kernels
-
-sys.path.insert(0, str(Path(__file__).parents[3] / "benchmarks"))
-import ptx_conformance
-import ptx_faults
 
 pytestmark = pytest.mark.skipif(kernels.NVCC is None, reason="no nvcc here")
 

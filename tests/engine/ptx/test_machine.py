@@ -92,6 +92,7 @@ def test_lanes_of_a_warp_are_ordered_by_syncwarp_alone(body: str, race: str) -> 
     _, done = execute(NEIGHBOUR + body.format(""))
     (finding,) = done.findings
     assert finding.kind == "race" and finding.words.startswith(race)
+    assert "another lane of the warp" in finding.words or "another access read" in finding.words
     _, done = execute(NEIGHBOUR + body.format(SYNC))
     assert not done.findings
 
@@ -217,6 +218,16 @@ def test_what_memory_says(body: str, kind: str) -> None:
     _, done = execute(body)
     assert kind in kinds(done)
     assert done.findings[0].block == 0 and done.findings[0].thread >= 0
+
+
+def test_lanes_in_several_state_spaces_are_refused() -> None:
+    body = """
+	cvta.shared.u64 %d5, %d2;
+	setp.lt.u32 %p0, %r0, 32;
+	selp.b64 %d5, %d5, %d4, %p0;
+	st.u32 [%d5], %r0;"""
+    with pytest.raises(InputError, match="lanes at several state spaces"):
+        execute(body)
 
 
 def test_an_undefined_value_that_decides_nothing_is_none() -> None:
