@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-
 from cubridge_tui.model.report import lowered_patch
+
 from cubridge_tui.model.review import taken_text
 from cubridge_tui.model.rows import RowKind
 from cubridge_tui.widgets.line import Line
