@@ -88,7 +88,12 @@ def solve(base: Array, columns: Sequence[Column]) -> Sum | None:
     if plain is not None:
         found.append(plain)
     if plain is None or len(plain.terms) > 2:
-        other = _eliminate(base[rows], few)
+        # A thread's number beside its digits, or numbers that have nothing to do with it, may span
+        # it with fractions: then without those.
+        whole_of = {c.text for c in few if c.bit >= 0}
+        digits = [c for c in few if c.bit >= 0 or c.text not in whole_of]
+        tiers = (few, digits, [c for c in digits if c.cost == 2 or c.bit >= 0])
+        other = next((s for t in tiers if (s := _eliminate(base[rows], t)) is not None), None)
         if other is not None:
             found.append(other)
     whole = {id(f): c for f, c in zip(few, varied, strict=True)}

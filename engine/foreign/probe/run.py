@@ -164,7 +164,7 @@ def kept(bench: Bench, compiled: Compiled, sizes: Sizes) -> Array:
         sums = _sums(bench, compiled, sizes, each)
         if each == 1:
             return np.asarray(sums > 0.5 / sizes["Nk"])
-        found = decoded(sums, each, sizes["Nk"], 0.02 if bench.half else 0.01)
+        found = decoded(sums, each, sizes["Nk"], 0.03 if bench.half else 0.01)
         if found is not None:
             return found
     raise AssertionError

@@ -71,3 +71,17 @@ def test_elements_that_keep_no_distance() -> None:
     assert found is not None
     assert found[0].tolist() == [0, 4]
     assert found[1] == {0: 0, 1: 1}
+
+
+def test_numbers_that_span_a_coordinate_with_fractions_are_left_out() -> None:
+    thread = np.arange(128, dtype=np.float64)
+    lane = thread.astype(np.int64) % 32
+    base = (lane // 4 + thread.astype(np.int64) // 32 * 16).astype(np.float64)
+    draw = np.random.default_rng(0)
+    # Numbers of each lane that are whole, and of which no whole sum is the lane's row.
+    junk = [Column(f"junk + {n}", draw.integers(0, 1000, 32)[lane].astype(np.float64), 3)
+            for n in range(40)]  # fmt: skip
+    found = solve(base, [*junk, Column("int(threadIdx.x)", thread, 2),
+                         *thread_bits("int(threadIdx.x)", thread)])  # fmt: skip
+    assert found is not None
+    assert spelled(found, {}) == "int(threadIdx.x) / 4 % 8 + int(threadIdx.x) / 32 * 16"
