@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from engine.cuir.nodes import (
@@ -138,7 +138,7 @@ def _read_both(
     keys = frozenset(e.id for v in (one.v, other.v) for e in v.index if isinstance(e, Name))
     known = dict.fromkeys(keys - {*outputs}, Name("j"))
     apart = ["values"] * (rename(one.v, known) != rename(other.v, known))
-    apart += [what for part, what in _ALIKE.items() if getattr(one, part) != getattr(other, part)]
+    apart += [what for what, part in _ALIKE.items() if part(one) != part(other)]
     if apart:
         raise Unprepared(
             f"two attentions are combined whose {apart[0]} differ",
@@ -153,11 +153,12 @@ def _apart(one: Reading, other: Reading) -> tuple[Expr, ...]:
     return () if other.k.base in (one.q.base, one.v.base, other.q.base) else (other.k.base,)
 
 
-_ALIKE = {
-    "score": "scores", "keep": "masks", "late_masks": "masks",
-    "late": "weights", "weight": "weights",
-    "sink": "sinks", "kv_head": "heads", "columns": "columns",
-}  # fmt: skip
+_ALIKE: Mapping[str, Callable[[Reading], object]] = {
+    "scores": lambda one: one.score,
+    "masks": lambda one: (one.keep, one.late_masks),
+    "weights": lambda one: (one.weight, one.late, one.sink),
+    "heads": lambda one: (one.kv_head, one.columns),
+}
 
 
 def _read_output(
