@@ -274,6 +274,8 @@ class Builder:
                 Stage.LOWERED: linediff.marked_new(lowered_flat),
             },
         }
+        executed = self.work.package.executed
+        languages = {Stage.LIFTED: "", Stage.TARGET: "cuda"} if executed else {}
         notes = {
             Stage.SOURCE: "",
             Stage.LIFTED: "not lifted yet: s lifts the source and runs G1",
@@ -286,7 +288,7 @@ class Builder:
         have = {
             Stage.SOURCE: True,
             Stage.LIFTED: lifted_text is not None,
-            Stage.TARGET: has_target,
+            Stage.TARGET: has_target or made,
             Stage.LOWERED: has_lowered,
         }
         names_of = {
@@ -300,7 +302,9 @@ class Builder:
             panes[view] = {
                 stage: PaneText(
                     by_stage[stage] if have[stage] else (),
-                    "cuda" if stage in (Stage.SOURCE, Stage.LOWERED) else "cuir",
+                    languages.get(
+                        stage, "cuda" if stage in (Stage.SOURCE, Stage.LOWERED) else "cuir"
+                    ),
                     names_of[stage] + (f"  [{links.stale[stage]}]" if stage in links.stale else ""),
                     notes[stage],
                 )

@@ -40,12 +40,13 @@ def latest_review(
     """The latest proposal's rows, whether there are any, and why they may not be decided on."""
     work = texts.work
     state, proposals = work.state, work.edits
-    if target_text is None or not proposals or (lifted is None and not work.package.executed):
+    executed = work.package.executed  # whose target is made by the first decision
+    if not proposals or (not executed and (target_text is None or lifted is None)):
         return (), False, "there is no proposal to decide on"
     if state.outdated(Stage.TARGET):
         return (), False, f"the proposal is stale: {state.outdated(Stage.TARGET)} changed"
     proposal = proposals[-1]
-    if lifted is None:  # hunks of the author's source: the target is their patch
+    if lifted is None or target_text is None:  # the author's source: the target is a patch
         rows = review_rows(of_hunks(proposal), work.decisions(proposal), {})
         return tuple(replace(row, number=None) for row in rows), True, ""
     try:

@@ -126,7 +126,8 @@ class PaneGrid(Grid):
         self._partners = {a: b for pair in pairs for a, b in (pair, pair[::-1])}
         for stage, text in texts.items():
             pane = self.panes[stage]
-            pane.wraps, before = self._kinds, pane.wraps
+            kinds = self._kinds if text.language or self.aligned else EVERY  # words are read whole
+            pane.wraps, before = kinds, pane.wraps
             if before != pane.wraps or pane.given.rows != text.rows or pane.given != text:
                 pane.show(text)
         self._scrolled(self._focused)

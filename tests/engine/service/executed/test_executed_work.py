@@ -14,6 +14,7 @@ from cubridge_tui.cli import main
 from cubridge_tui.model.builder import Builder
 from cubridge_tui.model.gates import gates_lines
 from cubridge_tui.model.inspect import inspect
+from cubridge_tui.model.rows import RowKind
 from cubridge_tui.model.snapshot import View
 from engine.errors import CuBridgeError, TransferError
 from engine.foreign.check import Asked
@@ -264,7 +265,13 @@ def test_the_place_of_the_scores_leads_to_its_card_in_every_pane(
 ) -> None:
     work = opened(bench, kernel, "causal")
     work.lift()
-    work.accept_all(work.propose_by_rules())
+    proposal = work.propose_by_rules()
+    shown = Builder(work).snapshot()  # before any decision: what is decided on is in sight
+    rows = shown.panes[View.OPS][Stage.TARGET].rows
+    heads = [r.hunk for r in rows if r.kind is RowKind.HEAD]
+    assert not shown.diff_blocked and heads == ["rules/h1"]
+    assert any("-INFINITY" in r.text or "-1e38" in r.text for r in rows if r.kind is RowKind.ADD)
+    work.accept_all(proposal)
     work.judge_target()
     work.lower()
     snap = Builder(work).snapshot()
