@@ -25,7 +25,6 @@ from engine.files import read_text
 from engine.resources import themes_dir
 
 PREFIX = "cubridge-"
-DEFAULT = "cubridge-dark"
 ORDER = ("dark", "light", "high_contrast", "colour_blind")
 _REQUIRED = ("primary", "foreground", "background", "surface", "panel")
 

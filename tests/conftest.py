@@ -14,6 +14,7 @@ from hypothesis import settings
 
 from engine.build.tools.toolchain import Origin, Toolchain, find_toolchain
 from engine.errors import MissingTool
+from tests.forked_commands import Forks
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -94,9 +95,29 @@ def toolchain() -> Toolchain:
 RunCubridge = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
+@pytest.fixture(scope="session")
+def _forks(root: Path) -> Iterator[Forks]:
+    forks = Forks(root)
+    yield forks
+    forks.close()
+
+
 @pytest.fixture
-def cubridge(root: Path) -> RunCubridge:
+def cubridge(_forks: Forks) -> RunCubridge:
     """Run `cubridge` of this checkout: `cubridge("kernels", "list", cwd=folder)`."""
+
+    def run(
+        *arguments: str, cwd: Path | None = None, environ: dict[str, str] | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        inherited = {**os.environ, "PYTHONPATH": str(ROOT), **(environ or {})}
+        return _forks.run(arguments, cwd, inherited)
+
+    return run
+
+
+@pytest.fixture
+def cubridge_process(root: Path) -> RunCubridge:
+    """`cubridge` as a process from its very start, for tests of how it starts."""
 
     def run(
         *arguments: str, cwd: Path | None = None, environ: dict[str, str] | None = None

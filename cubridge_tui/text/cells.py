@@ -46,17 +46,3 @@ def shown(line: str) -> str:
 def shown_column(line: str, column: int) -> int:
     """The shown column of a raw column of `line`."""
     return len(shown(line[:column]))
-
-
-def raw_column(line: str, column: int) -> int:
-    """The raw column whose character stands at a shown column (the line's length past its end)."""
-    if "\t" not in line:
-        return min(column, len(line))
-    low, high = 0, len(line)
-    while low < high:
-        middle = (low + high) // 2
-        if shown_column(line, middle + 1) <= column:
-            low = middle + 1
-        else:
-            high = middle
-    return low

@@ -79,9 +79,6 @@ class PaneGrid(Grid):
     def render_lines(self, crop: Region) -> list[Strip]:
         return backdrop(self, crop)
 
-    def stage_of(self, pane: CodePane) -> Stage:
-        return next(s for s, p in self.panes.items() if p is pane)
-
     @property
     def focused_stage(self) -> Stage:
         """The pane that leads: the focused one, else the last that was."""

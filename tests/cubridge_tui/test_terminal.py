@@ -71,9 +71,9 @@ def test_reject_a_hunk_see_g2_fail_and_quit(tmp_path: Path) -> None:
     assert [str(v.kind) for v in state.verdicts] == ["pass", "fail"]
 
 
-def test_without_a_terminal_it_points_to_the_headless_command(cubridge: object) -> None:
-    assert callable(cubridge)
-    result = cubridge()
+def test_without_a_terminal_it_points_to_the_headless_command(cubridge_process: object) -> None:
+    assert callable(cubridge_process)
+    result = cubridge_process()
     assert result.returncode == 2
     assert result.stdout == ""
     assert result.stderr.count("\n") == 1 and " adapt --kernel" in result.stderr

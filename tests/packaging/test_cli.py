@@ -17,8 +17,8 @@ from cubridge_tui.console import printable
 from engine import errors
 
 
-def test_version(cubridge) -> None:
-    result = cubridge("--version")
+def test_version(cubridge_process) -> None:
+    result = cubridge_process("--version")
     assert (result.returncode, result.stdout, result.stderr) == (0, f"cubridge {__version__}\n", "")
 
 
@@ -39,15 +39,15 @@ def test_version_takes_less_than_four_bare_pythons(root: Path) -> None:
     assert fastest("-m", "cubridge_tui", "--version") < 4 * fastest("-c", "pass")
 
 
-def test_help_names_every_command_and_imports_none(cubridge) -> None:
-    result = cubridge("--help")
+def test_help_names_every_command_and_imports_none(cubridge_process) -> None:
+    result = cubridge_process("--help")
     assert result.returncode == 0
     assert all(name in result.stdout for name in cli.COMMANDS)
 
 
 @pytest.mark.parametrize("name", cli.COMMANDS)
-def test_every_command_of_the_table_explains_itself(cubridge, name: str) -> None:
-    result = cubridge(name, "--help")
+def test_every_command_of_the_table_explains_itself(cubridge_process, name: str) -> None:
+    result = cubridge_process(name, "--help")
     assert result.returncode == 0, result.stderr
     assert result.stdout.startswith(f"usage: cubridge {name}")
 
@@ -55,8 +55,10 @@ def test_every_command_of_the_table_explains_itself(cubridge, name: str) -> None
 @pytest.mark.parametrize(
     "arguments", [["nonsense"], ["kernels"], ["kernels", "list", "--nonsense"]]
 )
-def test_wrong_usage_exits_2_with_an_empty_standard_output(cubridge, arguments: list[str]) -> None:
-    result = cubridge(*arguments)
+def test_wrong_usage_exits_2_with_an_empty_standard_output(
+    cubridge_process, arguments: list[str]
+) -> None:
+    result = cubridge_process(*arguments)
     assert result.returncode == 2
     assert result.stdout == ""
     assert result.stderr.strip()
@@ -64,11 +66,11 @@ def test_wrong_usage_exits_2_with_an_empty_standard_output(cubridge, arguments: 
 
 
 @pytest.mark.parametrize(("command", "key"), [("kernels", "kernels"), ("specs", "specs")])
-def test_lists_are_one_json_object(cubridge, command: str, key: str) -> None:
-    result = cubridge(command, "list", "--json")
+def test_lists_are_one_json_object(cubridge_process, command: str, key: str) -> None:
+    result = cubridge_process(command, "list", "--json")
     assert result.returncode == 0, result.stderr
     shown = json.loads(result.stdout)
-    plain = cubridge(command, "list").stdout.splitlines()
+    plain = cubridge_process(command, "list").stdout.splitlines()
     names = [line.split()[0] for line in plain if not line.startswith(" ")]
     assert [entry["name"] for entry in shown[key]] == names
     assert all(len(entry["sha256"]) == 64 for entry in shown[key])
@@ -89,9 +91,11 @@ def hostile(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("arguments", [["--version"], ["kernels", "list", "--json"], ["doctor"]])
-def test_the_current_folder_is_never_ours(cubridge, hostile: Path, arguments: list[str]) -> None:
-    here = cubridge(*arguments, cwd=hostile)
-    elsewhere = cubridge(*arguments, cwd=Path("/"))
+def test_the_current_folder_is_never_ours(
+    cubridge_process, hostile: Path, arguments: list[str]
+) -> None:
+    here = cubridge_process(*arguments, cwd=hostile)
+    elsewhere = cubridge_process(*arguments, cwd=Path("/"))
     assert here.returncode == elsewhere.returncode, here.stderr
     assert here.stdout == elsewhere.stdout
     assert "mine" not in here.stdout

@@ -30,7 +30,7 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("CUBRIDGE_STORE", str(tmp_path / "store.git"))
     monkeypatch.setattr(
         "engine.service.session.workbench.Bench",
-        lambda store, progress: bench_of(store, "softcap_causal"),
+        lambda store, progress=None: bench_of(store, "softcap_causal"),
     )
     return placed(tmp_path / "store.git")
 

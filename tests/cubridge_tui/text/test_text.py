@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pygments.lexers import get_lexer_by_name
 
-from cubridge_tui.text.cells import raw_column, shown, shown_column, split_lines
+from cubridge_tui.text.cells import shown, shown_column, split_lines
 from cubridge_tui.text.highlight import CHUNK, Highlighter, kind_of, lexer_for
 from cubridge_tui.text.sanitise import one_line, visible, visible_lines
 from engine.cuir.printer import print_module
@@ -29,9 +29,9 @@ def test_nothing_that_a_terminal_obeys_is_left(text: str) -> None:
 
 
 @given(st.text(st.sampled_from("ab\t日é\x1b[]/"), max_size=40))
-def test_columns_go_there_and_back(line: str) -> None:
+def test_a_column_stands_behind_what_is_shown_before_it(line: str) -> None:
     for column in range(len(line) + 1):
-        assert raw_column(line, shown_column(line, column)) == column
+        assert shown_column(line, column) == len(shown(line[:column]))
     assert "\t" not in shown(line)
 
 

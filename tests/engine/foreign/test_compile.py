@@ -1,0 +1,46 @@
+"""What was compiled before is taken from the cache, by the content of all that decides it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from engine.build.tools.toolchain import find_toolchain
+from engine.errors import CuBridgeError
+from engine.foreign.compile import DoesNotCompile, Flags, compile_kernel
+from engine.foreign.launcher import read_launcher
+
+SOURCE = """\
+#include "part.cuh"
+__global__ void copy(const float* q, float* o) { o[threadIdx.x] = part(q[threadIdx.x]); }
+void launch(const float* q, float* o, int N) { copy<<<1, 32>>>(q, o); }
+"""
+PART = "__device__ inline float part(float x) { return x + 1; }\n"
+
+
+def test_an_equal_build_is_not_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    try:
+        tools = find_toolchain()
+    except CuBridgeError:
+        pytest.skip("nvcc compiles the kernel of this test")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    source, part = tmp_path / "theirs.cu", tmp_path / "part.cuh"
+    source.write_text(SOURCE, "utf-8")
+    part.write_text(PART, "utf-8")
+    entry = read_launcher(SOURCE, str(source), "launch", {}, "f32", {}, {})
+    none = replace(tools, nvcc=replace(tools.nvcc, path=Path("/nonexistent/nvcc")))
+    folders = [tmp_path / str(n) for n in range(4)]
+    for folder in folders:
+        folder.mkdir()
+    flags = Flags("sm_80")
+    first = compile_kernel(source, entry, flags, tools, folders[0])
+    again = compile_kernel(source, entry, flags, none, folders[1])
+    assert set(again.module.kernels) == set(first.module.kernels)
+    assert again.program.read_bytes() == first.program.read_bytes()
+    part.write_text(PART.replace("1", "y"), "utf-8")  # a header is part of the content
+    with pytest.raises(DoesNotCompile, match="does not compile"):
+        compile_kernel(source, entry, flags, tools, folders[2])
+    with pytest.raises(DoesNotCompile, match="does not compile"):
+        compile_kernel(source, entry, flags, none, folders[3])
