@@ -102,7 +102,7 @@ def test_what_changes_the_sum_and_the_output(recipes: dict[str, Recipe]) -> None
     assert others == {"differential_causal": "o - lam[h] * o2"}
     assert outputs == {
         "differential_causal": (
-            "weight[d] * rsqrt(sum_over(lambda c: o[c] * o[c], D) / D + 1e-05) * 0.2 * o"
+            "weight[d] * o * rsqrt(sum_over(lambda c: o[c] * o[c], D) / D + 1e-05) / 5.0"
         ),
         "gated_causal": "o * sigmoid(gate[b, i, h, d])",
         "output_norm_causal": (
