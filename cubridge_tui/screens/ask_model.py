@@ -30,8 +30,14 @@ from cubridge_tui.model.live import Live
 from cubridge_tui.model.rows import PaneText, Row
 from cubridge_tui.model.snapshot import Snapshot
 from cubridge_tui.model.topics import Topic
-from cubridge_tui.screens.ask_model_question import ModelState, Question
-from cubridge_tui.screens.ask_model_words import ended_words, in_app, next_action, next_parts
+from cubridge_tui.screens.ask_model_question import (
+    ModelState,
+    Question,
+    ended_words,
+    in_app,
+    next_action,
+    next_parts,
+)
 from cubridge_tui.screens.base import bindings
 from cubridge_tui.widgets.code_pane import CodePane
 from cubridge_tui.widgets.line import Banner, KeyBar, Line

@@ -3,9 +3,7 @@ import` runs beside the app and its words are shown; a kernel whose G1 passed be
 
 from __future__ import annotations
 
-import os
 import shlex
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +12,7 @@ from cubridge_tui.jobs import Outcome
 from cubridge_tui.model.lists import Spec
 from cubridge_tui.screens.dialogs import Prompt, TextDialog
 from cubridge_tui.screens.picker import Picker
-from engine.build.tools.process import Finished, run
+from engine.service.upkeep.own_command import Finished, run_cubridge
 
 if TYPE_CHECKING:
     from cubridge_tui.screens.start import StartScreen
@@ -81,9 +79,7 @@ class Bringing:
         app = self.screen.cubridge
 
         def work() -> Finished:
-            argv = [sys.executable, "-P", "-m", "cubridge_tui", *self.words]
-            return run(argv, cwd=Path.cwd(), environ=os.environ, cancel=app.cancel,
-                       on_line=app.jobs.progress)  # fmt: skip
+            return run_cubridge(self.words, app.cancel, app.jobs.progress)
 
         app.jobs.submit("import", work, self._ended)
 

@@ -11,7 +11,7 @@ from cubridge_tui import actions
 from cubridge_tui.app import CuBridgeApp
 from cubridge_tui.screens import bring
 from cubridge_tui.screens.picker import Picker
-from engine.build.tools.process import Finished
+from engine.service.upkeep.own_command import Finished
 from engine.types import Stage
 from tests.cubridge_tui.conftest import screen_text, settled
 from tests.cubridge_tui.made import placed
@@ -64,11 +64,11 @@ async def test_an_imported_kernel_begins_a_session(
     ran: list[list[str]] = []
     chosen: list[tuple[str, str]] = []
 
-    def run(argv: list[str], **_: Any) -> Finished:
-        ran.append(argv[argv.index("import") :])
+    def run(words: list[str], *_: Any) -> Finished:
+        ran.append(words)
         return Finished(0, "theirs.cu: G1 passes\ntheirs: written\n", 1.0)
 
-    monkeypatch.setattr(bring, "run", run)
+    monkeypatch.setattr(bring, "run_cubridge", run)
     app = CuBridgeApp()
     async with app.run_test(size=(120, 40)) as pilot:
         await settled(app, pilot)
