@@ -85,7 +85,7 @@ async def test_hunks_are_understood_and_decided_by_keys(proposed: tuple[Path, st
         screen.costs = Costs(where, {"expert": fast, "all": fast, first.split("/")[1]: slow})
         screen._show_costs()
         await pilot.pause()
-        assert "+100%" in screen_text(app) and "against all accepted" in screen_text(app)
+        assert "+100%" in screen_text(app) and "time without" in screen_text(app)
         await pressed(app, pilot, "enter")
         assert app.screen is screen and screen.current_hunk() == first
         assert "without it" in screen_text(app)
