@@ -49,6 +49,10 @@ def test_a_tile_takes_what_the_cost_model_says(spec: str, kernel: str) -> None:
     except CuBridgeError as error:
         pytest.skip(f"the rules do not carry {spec} to {kernel}: {error.message}")
     found = timeline(module, SIZES, CARDS[kernel])
+    if (spec, kernel) == ("sinks_window", "flash_fwd_sm90"):
+        # 64 rows and 128 keys before each: no tile of them stands between two others.
+        assert found.predicted == 0
+        return
     assert found.predicted > 1000
     assert found.tile == pytest.approx(found.predicted, rel=AGREES)
 
