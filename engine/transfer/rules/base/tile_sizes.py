@@ -43,11 +43,10 @@ def with_tile(
 
 
 def chosen(value: Expr, change: Callable[[int], int]) -> Expr:
-    """A choice among numbers, each of them changed; no choice where one number is left."""
+    """A choice among numbers, each of them changed."""
     match value:
         case Select(cond, then, other):
-            ways = chosen(then, change), chosen(other, change)
-            return ways[0] if ways[0] == ways[1] else Select(cond, *ways)
+            return Select(cond, chosen(then, change), chosen(other, change))
         case Num(int() as number):
             return Num(change(number))
     return value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.cuir.nodes import Module
+from engine.cuir.nodes import Expr, Module, Select
 from engine.transfer.rules.base.rule import Case, Rule
 from engine.transfer.rules.base.tile_sizes import chosen, tile_const, with_tile
 
@@ -16,7 +16,15 @@ def _edit(module: Module, case: Case) -> Module:
     keys = tile_const(module.function(found.kernel), found, 1)
     if tail is None or keys is None or module.function(tail) == case.module.function(tail):
         return module
-    return with_tile(module, found, keys, lambda value: chosen(value, _whole_parts))
+    return with_tile(module, found, keys, lambda value: _plain(chosen(value, _whole_parts)))
+
+
+def _plain(value: Expr) -> Expr:
+    """Without a choice between equal numbers."""
+    if not isinstance(value, Select):
+        return value
+    then, other = _plain(value.then), _plain(value.other)
+    return then if then == other else Select(value.cond, then, other)
 
 
 def _whole_parts(number: int) -> int:
