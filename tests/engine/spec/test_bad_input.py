@@ -62,9 +62,6 @@ CASES = [
      "made of several rows"),
     ("two products",
      HEAD + "):\n    s = q @ k.mT + (q * 2) @ v.mT\n    return s.softmax(-1) @ v\n", None, "more than one product"),
-    ("renormalised late",
-     HEAD + "):\n    p = (q @ k.mT).softmax(-1)\n    keep = torch.arange(k.size(2)) < 5\n"
-     "    return (p * keep) @ v\n", None, "zeroed after"),
     ("branches on sizes",
      HEAD + "):\n    s = q @ k.mT\n    if k.size(2) > 18:\n        s = torch.tanh(s)\n"
      "    return s.softmax(-1) @ v\n", None, "another size"),
