@@ -14,6 +14,7 @@ from engine.foreign.reference import Reference
 from engine.ptx.floats import to_half
 
 Array = np.ndarray[Any, Any]
+LENGTHS = ("N", "Nq", "Nk")  # sizes that are lengths; N where rows and keys are as many
 
 
 @dataclass(frozen=True, slots=True)

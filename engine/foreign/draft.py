@@ -6,10 +6,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import tree_sitter_cuda
-from tree_sitter import Language, Parser
-
 from engine.errors import InputError
+from engine.foreign.cuda_tree import parsed
 from engine.foreign.launcher import (
     DIMENSIONS,
     OTHER_NAMES,
@@ -45,9 +43,8 @@ class Kernel:
 
 def kernels_in(source: str) -> list[Kernel]:
     """The `__global__` functions of a source, in their order."""
-    tree = Parser(Language(tree_sitter_cuda.language())).parse(source.encode())
     found = []
-    for node in functions_of(tree.root_node):
+    for node in functions_of(parsed(source.encode())):
         text = (node.text or b"").decode()
         if "__global__" not in text.split("{")[0]:
             continue

@@ -14,10 +14,10 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-import tree_sitter_cuda
-from tree_sitter import Language, Node, Parser
+from tree_sitter import Node
 
 from engine.errors import InputError, Where
+from engine.foreign.cuda_tree import parsed
 
 # What a pointer's element type is called, and the type that is meant.
 _ELEMENTS = {
@@ -132,15 +132,13 @@ def declaration(source: str, name: str) -> str:
 
 def _named(source: str, name: str) -> list[Node]:
     """The definitions of a function."""
-    tree = Parser(Language(tree_sitter_cuda.language())).parse(source.encode())
-    return [n for n in functions_of(tree.root_node) if name_of(n) == name]
+    return [n for n in functions_of(parsed(source.encode())) if name_of(n) == name]
 
 
 def _host_functions(source: str) -> list[str]:
     """The names of the functions that a CPU could call, in their order."""
-    tree = Parser(Language(tree_sitter_cuda.language())).parse(source.encode())
     device = (b"__global__", b"__device__")
-    found = (f for f in functions_of(tree.root_node)
+    found = (f for f in functions_of(parsed(source.encode()))
              if not any(word in (f.text or b"").split(b"{")[0] for word in device))  # fmt: skip
     return list(dict.fromkeys(filter(None, map(name_of, found))))
 
@@ -206,7 +204,7 @@ def plain(name: str) -> str:
 def names_in(source: bytes) -> Iterator[tuple[str, frozenset[str]]]:
     """Each function that a file defines, and the names that it spells; those that are spelled
     outside of all functions under no name."""
-    root = Parser(Language(tree_sitter_cuda.language())).parse(source).root_node
+    root = parsed(source)
     yield "", frozenset(_names(root, True))
     for function in functions_of(root):
         yield plain(name_of(function)), frozenset(_names(function, False))

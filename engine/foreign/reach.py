@@ -16,7 +16,7 @@ from engine.build.machine_code.ptxas import function_name
 from engine.build.tools.process import run
 from engine.build.tools.toolchain import Toolchain, compiler_environ
 from engine.errors import InputError
-from engine.foreign.cases import Case, complete
+from engine.foreign.cases import LENGTHS, Case, complete
 from engine.foreign.compile import Flags
 from engine.foreign.includes import reached
 from engine.foreign.launcher import Launcher, names_in
@@ -25,9 +25,8 @@ from engine.ptx.syntax import Kernel
 MOST_KEYS = 4096  # of a case, so that executing it stays a matter of minutes
 MOST_PRODUCTS = 1 << 31  # B Hq Nq Nk D of a case, likewise
 _TRIED = 600  # calls of a launcher
-_LENGTHS = ("N", "Nq", "Nk")
 _USUAL: Mapping[str, Sequence[int]] = {
-    **dict.fromkeys(_LENGTHS, (1, 2, 5, 16, 17, 32, 33, 48, 64, 65, 96, 128, 129, 192, 256, 257,
+    **dict.fromkeys(LENGTHS, (1, 2, 5, 16, 17, 32, 33, 48, 64, 65, 96, 128, 129, 192, 256, 257,
                                512, 1024, 1040, 2048, 4096)),
     **dict.fromkeys(("D", "Dv"), (8, 16, 32, 40, 48, 64, 80, 96, 112, 128, 160, 192, 256)),
     "Hq": (1, 2, 4, 8, 16, 32), "Hkv": (1, 2, 4, 8), "B": (1, 2, 3, 4, 8, 16),
@@ -131,7 +130,7 @@ class Launches:
         numbers = {int(n) for t in texts for n in re.findall(rb"(?<![\w.])(\d{1,6})(?![\w.])", t)}
         near = sorted({m for n in numbers for m in (n - 1, n, n + 1) if m > 0})
         choices = {
-            dim: sorted({*usual, *(near if dim in _LENGTHS else numbers - {0})})
+            dim: sorted({*usual, *(near if dim in LENGTHS else numbers - {0})})
             for dim, usual in _USUAL.items() if dim in told
         }  # fmt: skip
         base = min(cases, key=lambda c: _products(complete(self.launcher, c.sizes)))
@@ -140,12 +139,12 @@ class Launches:
         groups = [one]
         groups += [[{a: m, b: n} for m in choices[a] for n in choices[b]]
                    for a, b in itertools.combinations(choices, 2)]  # fmt: skip
-        whole = math.gcd(*(c.sizes[d] for c in cases for d in _LENGTHS if d in c.sizes))
+        whole = math.gcd(*(c.sizes[d] for c in cases for d in LENGTHS if d in c.sizes))
         steps = [whole >> n for n in range(whole.bit_length()) if whole >> n << n == whole]
         steps = list(dict.fromkeys((*steps, 1)))
         tries = itertools.chain.from_iterable(itertools.product(steps, g) for g in groups)
         for step, change in tries:
-            if any(change[d] % step for d in _LENGTHS if d in change):
+            if any(change[d] % step for d in LENGTHS if d in change):
                 continue
             sizes = dict(base.sizes) | change
             if "Hq" in change and "Hkv" in sizes and "Hkv" not in change:

@@ -25,11 +25,12 @@ from engine.cuir.nodes import (
     Num,
     Select,
     Unary,
+    names_in,
     walk_expr,
 )
 from engine.cuir.printer import print_expr
 from engine.errors import InputError
-from engine.foreign.cases import complete
+from engine.foreign.cases import LENGTHS, complete
 from engine.foreign.launcher import Launcher
 from engine.foreign.reach import MOST_KEYS
 from engine.scalar_algebra.evaluate import evaluate
@@ -39,7 +40,6 @@ from engine.spec.recipes.recipe import Recipe
 _FAR = 1 << 20  # keys beyond which no side is looked for
 _WHOLE = 1024  # rows or keys up to which all are looked at; of more some, and those near numbers
 _OTHERS = {"Hq": ("h", 64), "B": ("b", 16)}  # what is doubled for whom, and to how many at most
-_LENGTHS = ("N", "Nq", "Nk")
 
 Sizes = Mapping[str, int]
 Array = np.ndarray[Any, Any]
@@ -55,7 +55,7 @@ def cases_for(recipe: Recipe, launcher: Launcher, sizes: Sequence[Sizes]) -> lis
     """
     out = [dict(s) for s in sizes]
     smallest = min(out, key=_size)
-    names = _names(recipe.score) | _names(recipe.keep)
+    names = names_in(recipe.score, recipe.keep)
     for dim, (asked, _) in _OTHERS.items():
         if asked in names and dim in launcher.sizes and all(s.get(dim, 1) < 2 for s in out):
             out.append(_doubled(smallest, dim))
@@ -96,12 +96,12 @@ def _showing(
     recipe: Recipe, launcher: Launcher, smallest: Sizes, side: Side
 ) -> Iterator[dict[str, int]]:
     """The smallest case that takes a side, with one kind of dimension doubled."""
-    names = _names(side[0])
-    if names & {"i", "j", "Nq", "Nk"} and set(_LENGTHS) & launcher.sizes:
+    names = names_in(side[0])
+    if names & {"i", "j", "Nq", "Nk"} and set(LENGTHS) & launcher.sizes:
         case = {n: 1 if n in ("B", "Hq", "Hkv") and not names & {"b", "h", "B", "Hq", "Hkv"} else s
                 for n, s in smallest.items()}  # fmt: skip
         while _keys(case) * 2 <= _FAR:
-            case = {n: s * 2 if n in _LENGTHS else s for n, s in case.items()}
+            case = {n: s * 2 if n in LENGTHS else s for n, s in case.items()}
             if _taken(recipe, side, complete(launcher, case)):
                 if _keys(case) > MOST_KEYS:
                     raise InputError(
@@ -263,10 +263,6 @@ _TWO: dict[str, Any] = {
     "min": np.minimum, "max": np.maximum, "floor_div": np.floor_divide, "floor_mod": np.mod,
     "ceil_div": lambda a, b: -(-a // b),
 }  # fmt: skip
-
-
-def _names(expr: Expr) -> set[str]:
-    return {e.id for e in walk_expr(expr) if isinstance(e, Name)}
 
 
 def _keys(sizes: Sizes) -> int:

@@ -14,11 +14,12 @@ from pathlib import Path
 
 from tree_sitter import Node
 
+from engine.foreign.cuda_tree import parsed
 from engine.foreign.launcher import functions_of
 from engine.foreign.probe.boundaries import descend, text
 from engine.foreign.probe.places import Found, Row
 from engine.graft.edits import Edit, Files
-from engine.graft.scope import parsed, scope
+from engine.graft.scope import scope
 
 EMPTY = "-1e30f"  # a maximum below it: no score is there, and -1e38 times a scale is
 _INTEGER = re.compile(r"\b(int|unsigned|long|short|char|bool|size_t|u?int\d+_t|auto|void)\b")

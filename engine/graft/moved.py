@@ -14,9 +14,9 @@ from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Literal
 
-import tree_sitter_cuda
-from tree_sitter import Language, Node, Parser
+from tree_sitter import Node
 
+from engine.foreign.cuda_tree import parsed
 from engine.graft.edits import Edit, Files, apply
 from engine.lift.cpp.tokens import Token, Tokens
 
@@ -145,7 +145,7 @@ def _whole(edit: Edit, tokens: Sequence[Token]) -> tuple[int, int, int, int]:
 
 def _items(data: bytes, tokens: Sequence[Token]) -> list[_Item]:
     """The functions and types of a file by name, and what is between them as one without a name."""
-    root = Parser(Language(tree_sitter_cuda.language())).parse(data).root_node
+    root = parsed(data)
     spans = {n.start_byte: (n.end_byte, _named(n)) for n in _tops(root)}
     where: dict[tuple[str, int], list[int]] = {}
     end, key = 0, ("", 0)

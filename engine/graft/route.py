@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import tree_sitter_cuda
-from tree_sitter import Language, Node, Parser
+from tree_sitter import Node
 
 from engine.errors import TransferError
+from engine.foreign.cuda_tree import parsed
 from engine.foreign.launcher import declarator_of
 from engine.foreign.probe.places import Place
 from engine.graft.edits import Edit, Files
@@ -190,8 +190,7 @@ class Router:
     def _nodes(self) -> Iterator[tuple[Path, Node]]:
         for file, data in self.files.items():
             if file not in self._trees:
-                tree = Parser(Language(tree_sitter_cuda.language())).parse(data)
-                self._trees[file] = tree.root_node
+                self._trees[file] = parsed(data)
             for node in _walk(self._trees[file]):
                 yield file, node
 

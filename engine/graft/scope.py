@@ -4,15 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-import tree_sitter_cuda
-from tree_sitter import Language, Node, Parser
+from tree_sitter import Node
 
 from engine.foreign.probe.boundaries import descend, text
-
-
-def parsed(data: bytes) -> Node:
-    """The tree of a file."""
-    return Parser(Language(tree_sitter_cuda.language())).parse(data).root_node
 
 
 def scope(at: Node, function: Node) -> Iterator[tuple[str, tuple[str, int]]]:

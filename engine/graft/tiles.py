@@ -16,11 +16,12 @@ from tree_sitter import Node
 from engine.cuir.nodes import Binary, Call, Expr, Name, Num, free_names, walk_expr
 from engine.cuir.rewrite import map_expr
 from engine.errors import TransferError
+from engine.foreign.cuda_tree import parsed
 from engine.foreign.probe.boundaries import descend, text
 from engine.foreign.probe.places import Found, Loop
 from engine.graft.edits import Edit, Files
 from engine.graft.element import SIZES, Writer, one_length
-from engine.graft.scope import declared, parsed, scope
+from engine.graft.scope import declared, scope
 from engine.spec.recipes.recipe import Recipe
 from engine.transfer.linear import tidy
 from engine.transfer.schedule import Rows, key_ranges, maximum

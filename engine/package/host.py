@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from engine.cuir.nodes import Compare, Expr, Index, Name, free_names, walk_expr
+from engine.cuir.nodes import Compare, Expr, Index, Name, free_names, names_in
 from engine.cuir.printer import print_expr
 from engine.scalar_algebra.evaluate import evaluate
 from engine.scalar_algebra.rewrite import conjuncts
@@ -40,7 +40,7 @@ def host_facts(asked: Asked, given: tuple[str, ...]) -> dict[str, Any]:
         return {"refused": "it changes q or k before their product, which no library leaves to it"}
     if not _plain_heads(recipe):
         return {"refused": "its query heads read other key heads than a library's"}
-    if not {n.id for n in walk_expr(recipe.score) if isinstance(n, Name)} <= _OF_SCORE:
+    if not names_in(recipe.score) <= _OF_SCORE:
         score = print_expr(recipe.score)
         return {"refused": f"its score ({score}) is none that a library asks for"}
     causal, window, documents = False, None, None

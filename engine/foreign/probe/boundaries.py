@@ -9,12 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Container, Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from pathlib import Path
 
-import tree_sitter_cuda
-from tree_sitter import Language, Node, Parser
+from tree_sitter import Node
 
+from engine.foreign.cuda_tree import parsed
 from engine.foreign.launcher import declarator_of, functions_of, name_of, plain
 
 _ARITHMETIC = {"+", "-", "*", "/", "%", "&", ">>", "<<"}
@@ -80,11 +79,6 @@ def text(node: Node | None) -> str:
     return (node.text or b"").decode("utf-8", "replace") if node is not None else ""
 
 
-@lru_cache(maxsize=1)
-def _parser() -> Parser:
-    return Parser(Language(tree_sitter_cuda.language()))
-
-
 def boundaries(
     file: Path, source: bytes, reached: Container[str], lines: Collection[int] | None = None
 ) -> Iterator[Boundary]:
@@ -93,7 +87,7 @@ def boundaries(
     Args:
         lines: those that instructions are of: a function without one is not executed. None: any.
     """
-    for function in functions_of(_parser().parse(source).root_node):
+    for function in functions_of(parsed(source)):
         body = function.child_by_field_name("body")
         if plain(name_of(function)) not in reached:
             continue

@@ -16,7 +16,7 @@ from torch import Tensor
 from engine.cuir.execute.compiled.compiler import kept_program
 from engine.cuir.execute.compiled.program import Schedule
 from engine.cuir.execute.schedules.run import Outcome, run_program
-from engine.cuir.nodes import Name, free_names, walk_expr
+from engine.cuir.nodes import Name, free_names, names_in
 from engine.cuir.scalar import Mode
 from engine.gates.analysis.size_comparisons import SIZES
 from engine.gates.deck import Case
@@ -126,7 +126,7 @@ def removable(recipe: Recipe) -> frozenset[str]:
     """Float inputs with a value per key that a softmax's score reads: these may be -inf."""
     if recipe.weight is not None:
         return frozenset()
-    read = {n.id for n in walk_expr(recipe.score) if isinstance(n, Name)}
+    read = names_in(recipe.score)
     return frozenset(
         i.name
         for i in recipe.extra()

@@ -6,7 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from engine.cuir.conversions import UNSIGNED
-from engine.cuir.nodes import THEN, Binary, Call, Expr, Name, Num, Unary, next_of, walk_expr
+from engine.cuir.nodes import (
+    THEN,
+    Binary,
+    Call,
+    Expr,
+    Name,
+    Num,
+    Unary,
+    names_in,
+    next_of,
+)
 from engine.lift.cpp.tokens import Token
 from engine.lift.functions.effects import assigned
 from engine.lift.functions.expressions import Translator, Unknown
@@ -89,7 +99,7 @@ def _stop(
     stop = translator.scalar(node.kids[1])
     if stop.kind != "i32":
         raise Unknown("a loop's bound is an int")
-    if var.text in {n.id for n in walk_expr(stop.expr) if isinstance(n, Name)}:
+    if var.text in names_in(stop.expr):
         raise Unknown("a loop's bound that names its variable")
     if node.text == "<=":
         return Binary("+", stop.expr, Num(1))

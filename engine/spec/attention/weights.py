@@ -7,7 +7,19 @@ from collections import Counter
 from dataclasses import dataclass
 from fractions import Fraction
 
-from engine.cuir.nodes import Binary, Call, Expr, Index, Lambda, Name, Num, Select, Unary, walk_expr
+from engine.cuir.nodes import (
+    Binary,
+    Call,
+    Expr,
+    Index,
+    Lambda,
+    Name,
+    Num,
+    Select,
+    Unary,
+    names_in,
+    walk_expr,
+)
 from engine.scalar_algebra.canonical import polynomial
 from engine.scalar_algebra.polynomial import Poly, nice, to_expr
 from engine.scalar_algebra.rewrite import TRUE, contains, map_children, substitute
@@ -157,8 +169,7 @@ def split_numbers(parts: list[Factor]) -> tuple[list[Factor], list[Factor]]:
 
 def _alone(weight: Expr) -> bool:
     """Whether a weight depends on s and on sizes alone."""
-    names = {e.id for e in walk_expr(weight) if isinstance(e, Name)}
-    return all(n == "s" or is_size_name(n) for n in names)
+    return all(n == "s" or is_size_name(n) for n in names_in(weight))
 
 
 def of_sizes(expr: Expr) -> bool:
