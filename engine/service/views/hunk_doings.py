@@ -107,8 +107,9 @@ def _roles(base: Module) -> tuple[Mapping[str, str], Mapping[str, str]]:
         schedule.index: "which key tile is visited at a step",
         schedule.full: "whether a tile needs no mask",
     }
-    if schedule.lead is not None:
-        functions[schedule.lead] = "how many tiles a part of the block's rows passes over"
+    for name in (schedule.lead, schedule.tail):
+        if name is not None:
+            functions[name] = "how many tiles a part of the block's rows passes over"
     values = {site.row_max_name: "the row maxima" for site in found.sites}
     values |= {site.score: "the tile's scores" for site in found.sites}
     return functions, {**values, found.accumulator: "the output so far"}

@@ -61,6 +61,15 @@ def test_what_a_hunk_does_is_told_from_its_edits(
     assert any(e.does[0].startswith("computes s (the tile's scores) once") for e in found.values())
 
 
+def test_every_function_of_the_tile_schedule_is_told_by_what_it_is_asked_for() -> None:
+    base, recipe = lifted("flash_fwd_sm90"), VARIANTS["window"]
+    *_, (_, last) = apply(base, plan(base, recipe).steps)
+    made = propose(base, last, id="r", origin=Origin.RULES, reason="r", ids=assign(base))
+    told = " ".join(words for e in explain(base, last, made, recipe).values() for words in e.does)
+    for name in ("tile_count", "tile_index", "tile_full", "tile_lead", "tile_tail"):
+        assert f"{name} (" in told
+
+
 def test_no_hunk_of_any_variant_is_without_a_word() -> None:
     for kernel, variant in (("flash_fwd_sm90", "document"), ("flash_fwd_sm80", "sigmoid")):
         base, recipe = lifted(kernel), VARIANTS[variant]
