@@ -8,8 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from cubridge_tui.model.report import lowered_patch
 
+from cubridge_tui.model.acceptance import lowered_patch
 from cubridge_tui.model.review import taken_text
 from cubridge_tui.model.rows import RowKind
 from cubridge_tui.widgets.line import Line
@@ -128,7 +128,7 @@ async def test_a_lowering_by_a_model_is_decided_on_region_by_region(
         assert snap is not None and snap.regions
         count = len(snap.regions)
         assert f"Decide on {count} regions" in line() and f"{count} undecided" in d.text
-        rows = d.screen.grid.panes[Stage.LOWERED].content.rows
+        rows = d.screen.grid.panes[Stage.LOWERED].given.rows
         heads = [r for r in rows if r.kind is RowKind.HEAD]
         assert len(heads) == count and all("of the source" in r.text for r in heads)
         source = d.screen.open_desk.work.text(Stage.SOURCE, "kernel.cu")
@@ -138,7 +138,7 @@ async def test_a_lowering_by_a_model_is_decided_on_region_by_region(
         await d.press("A")
         work = d.screen.open_desk.work
         partly = work.text(Stage.LOWERED, "kernel.cu")
-        assert taken_text(d.screen.grid.panes[Stage.LOWERED].content.rows) == partly != source
+        assert taken_text(d.screen.grid.panes[Stage.LOWERED].given.rows) == partly != source
         assert "Lower to CUDA and run G3" in line()
         await d.press("s")
         assert "G3 failed" in line() and "M lets a model write" in line()
@@ -150,7 +150,7 @@ async def test_a_lowering_by_a_model_is_decided_on_region_by_region(
         verdict = d.screen.snap.state.verdict(Gate.G3)
         assert verdict is not None and verdict.kind is VerdictKind.PASS
         whole = work.text(Stage.LOWERED, "kernel.cu")
-        assert taken_text(d.screen.grid.panes[Stage.LOWERED].content.rows) == whole
+        assert taken_text(d.screen.grid.panes[Stage.LOWERED].given.rows) == whole
         patch = lowered_patch(d.screen.snap)
         assert patch and not any("undecided" in x or "Rewrite" in x for x in patch)
         assert d.screen.snap.links.lines[Stage.LOWERED]
