@@ -419,7 +419,8 @@ class _Search:
             f"{_words(runs[1].sizes)} that and its coordinates held again; other scores put there "
             "gave their own attention in O"
         )
-        hook = Hook(tuple(places), held_.factor, scale, held_.replicas, evidence)
+        hook = Hook(tuple(places), held_.factor, scale, held_.replicas, evidence,
+                    probed=runs[0].sizes)  # fmt: skip
         return hook, loops, [(one, track) for _, one, track in parts]
 
 
