@@ -197,9 +197,9 @@ def _always(seen: Sequence[Seen]) -> dict[str, int]:
 def _factors(
     found: Sum, names: Mapping[str, int], loops: Sequence[Head], columns: Sequence[Column]
 ) -> dict[str, str]:
-    """What each term's factor is called. The source says so where it spells the product, or where
-    it is the bound of a loop whose counter is a term beside: so many steps of the one are one of the
-    other. That a name has a factor's value says nothing."""
+    """What each term's factor is called: what the source multiplies it with where it spells the
+    product, or the bound of a loop whose counter is a term beside (so many steps of the one are one
+    of the other). That a name has a factor's value says nothing."""
     terms = {c.text for _, c in found.terms}
     spelled_ = {c.text for c in columns}
     bounds = {h.right_text for h in loops if h.counter in terms}
