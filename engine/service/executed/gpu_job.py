@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from engine.child.client import Child
 from engine.cuir.nodes import Num, names_in
 from engine.cuir.parser import parse_expr
 from engine.errors import InputError
 from engine.foreign.called import ENTRY, HEADER, Interface, interface_of, page_text
-from engine.foreign.cases import LENGTHS
+from engine.foreign.cases import complete
 from engine.foreign.check import Asked
 from engine.foreign.compile import STAND_INS
 from engine.foreign.includes import reached, read_source, roots_of
 from engine.foreign.launcher import Launcher, Parameter, read_launcher
 from engine.foreign.reference import Reference, read_reference
 from engine.gpu.job import Contents, Theirs, keys_of
+from engine.graft.kernel import ExecutedKernel
 from engine.spec.python.declarations import declared
 from engine.spec.python.signature import Signature
 from engine.spec.python.spec_file import read_source as read_spec_source
@@ -43,15 +46,28 @@ def job_of(work: ExecutedWork, bench: Mapping[str, Any]) -> Contents:
     Raises:
         InputError: the launcher takes what a job has no value for, or a flag names a file.
     """
-    package, recipe = work.package, work.recipe
+    recipe = work.recipe
     assert recipe is not None
-    asked = package.asked
     lowered = {file: work.session.artifact(Stage.LOWERED, name).data
                for file, name in work.lowered_names().items()}  # fmt: skip
-    source = asked.source.resolve()
     spec = reference_of(work.spec, recipe, work.options.spec)
-    own = read_reference(_given(asked), work.bench.child, asked.options)
-    ours = interface_of(launcher_of(lowered[source], asked, spec))
+    made = contents_of(work.package, lowered, spec, recipe, kernels_run(work), work.bench.child)
+    return replace(made, title=work.state.title, bench=bench)
+
+
+def contents_of(
+    package: ExecutedKernel, lowered: Mapping[Path, bytes], spec: Reference, recipe: Recipe,
+    kernels: Sequence[str], child: Child,
+) -> Contents:  # fmt: skip
+    """The job of a kernel with these files' texts in the place of the author's.
+
+    Raises:
+        InputError: as `job_of` does.
+    """
+    asked = package.asked
+    source = asked.source.resolve()
+    own = read_reference(_given(asked), child, asked.options)
+    ours = interface_of(launcher_of(lowered.get(source, package.source), asked, spec))
     theirs = interface_of(launcher_of(package.source, asked, own))
     carried = Carried(asked, lowered)
     page = page_text(ours, carried.page(source))
@@ -63,7 +79,7 @@ def job_of(work: ExecutedWork, bench: Mapping[str, Any]) -> Contents:
     headers = tuple(sorted(files.items()))
     known = Theirs(
         tuple(ours.fields),
-        (*kernels_run(work), *_COPIES),
+        (*kernels, *_COPIES),
         _given(asked),
         _flags(asked),
         carried.includes(),
@@ -73,8 +89,8 @@ def job_of(work: ExecutedWork, bench: Mapping[str, Any]) -> Contents:
         own.signature if own.recipe is None else recipe_from_json(own.recipe),
     )
     return Contents(
-        name=f"{package.name}-{work.spec.stem}",
-        title=work.state.title,
+        name=f"{package.name}-{spec.path.stem}",
+        title=f"{spec.path.stem} on {package.name}",
         source=page.encode(),
         headers=headers,
         headers_sha256=sha256_of(
@@ -85,12 +101,11 @@ def job_of(work: ExecutedWork, bench: Mapping[str, Any]) -> Contents:
         specialisations=package.specialisations,
         primary=keys_of(package.specialisations)[0],
         kind=known,
-        spec=work.spec,
-        options=work.options.spec,
+        spec=spec.path,
+        options=spec.options,
         asked=recipe,
         binding=binding_of(ours, spec, asked),
         declared=keys_of(package.specialisations),
-        bench=bench,
     )
 
 
@@ -191,11 +206,12 @@ def _scalar(value: float | bool | None) -> Any:
 
 def terms_of(launcher: Launcher, asked: Asked, own: Signature) -> Terms:
     """What the launcher takes: lengths as its cases have them, and what its reference allows."""
-    lengths = [size for case in asked.sizes for name, size in case.items() if name in LENGTHS]
-    told = launcher.sizes
-    requires = [] if {"Nq", "Nk"} <= told else ["Nq == Nk"]
-    requires += ["Hkv == Hq"] if "Hkv" not in told else []
-    requires += ["B == 1"] if "B" not in told else []
+    cases = [complete(launcher, case) for case in asked.sizes]
+    lengths = [case[name] for case in cases for name in ("Nq", "Nk")]
+    requires = ["B == 1"] if "B" not in launcher.sizes else []
+    for one, other in (("Nq", "Nk"), ("Hkv", "Hq")):
+        if all(case[one] == case[other] for case in cases):
+            requires.append(f"{one} == {other}")
     constraints = [c for c in own.constraints if names_in(c) <= set(SIZES)]
     return Terms(math.gcd(*lengths) or 1, (*map(parse_expr, requires), *constraints), True)
 
