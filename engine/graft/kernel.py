@@ -11,7 +11,8 @@ from engine.cuir.static.legal_sizes import USUAL
 from engine.errors import InputError, TransferError
 from engine.files import SOURCE_LIMIT, read_file
 from engine.foreign.check import Asked
-from engine.foreign.includes import reached, read_source
+from engine.foreign.includes import reached
+from engine.foreign.includes import read_source as read_header
 from engine.foreign.launcher import read_launcher
 from engine.foreign.package import MANIFEST, read_package
 from engine.lift.files.kernel_package import KernelPackage, hashes_of
@@ -128,7 +129,7 @@ def _digest_of(files: Iterable[tuple[Path, Path]]) -> bytes:
     """Of files and the folders that they are named in."""
     out = hashlib.sha256()
     for file, root in files:
-        data = read_source(file)
+        data = read_header(file)
         name = file.relative_to(root).as_posix()
         out.update(f"{len(name)} {name} {len(data)}\n".encode() + data)
     return out.digest()
