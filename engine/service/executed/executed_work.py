@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from engine.build.tools.toolchain import Toolchain, find_toolchain
 from engine.cuir.nodes import Module
@@ -30,6 +30,7 @@ from engine.foreign.probe.found import found_text, source_lines
 from engine.foreign.probe.places import Found as Places
 from engine.foreign.reference import Reference, read_reference
 from engine.gates.outcome import Found
+from engine.gpu.job import Contents
 from engine.graft.cases import cases_for, empty_rows
 from engine.graft.compare import Patched as Again
 from engine.graft.compare import same_scores
@@ -54,6 +55,7 @@ from engine.graft.tiles import fewer_tiles
 from engine.lift.cpp.provenance import Lifted
 from engine.package.export import SCHEMA, with_verdicts
 from engine.package.texts import adapted_text
+from engine.service.executed.gpu_job import job_of
 from engine.service.session.adaptation import Adaptation, Proposed, pretty_json
 from engine.service.session.content import LOWERED, RECIPE
 from engine.service.session.disk_inputs import kernel_moved, spec_modules, spec_moved
@@ -122,7 +124,6 @@ class ExecutedWork(Work):
 
     shown = {Stage.LIFTED: FOUND, Stage.TARGET: PATCH}
     words = {Stage.LIFTED: "executed as PTX", Stage.TARGET: "patch"}
-    no_gpu = "not run on a GPU: a job packs kernels that are lifted"
 
     def assumed_ops(self) -> tuple[str, ...]:
         return ()
@@ -498,6 +499,9 @@ class ExecutedWork(Work):
         return {f: LOWERED if f == source else names[f] for f in {source, *changed}}
 
     # --- what goes out -----------------------------------------------------------------------
+
+    def own_job(self, bench: Mapping[str, Any]) -> Contents:
+        return job_of(self, bench)
 
     def own_files(self, level: Level) -> dict[str, bytes]:
         """The folder of an accepted session by name, as `cubridge import` has it: the patched files
