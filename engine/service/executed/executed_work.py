@@ -21,6 +21,7 @@ from engine.errors import InputError, MissingTool, StoreError
 from engine.files import SOURCE_LIMIT, read_file, read_spec
 from engine.foreign.cases import complete
 from engine.foreign.check import Asked, kernels_of_cases
+from engine.foreign.includes import read_source
 from engine.foreign.launcher import Launcher, declaration, read_launcher
 from engine.foreign.overlay import below, overlaid
 from engine.foreign.package import MANIFEST, manifest_text
@@ -592,7 +593,7 @@ def chosen(
 def _below(folder: Path, prefix: str) -> dict[str, bytes]:
     """The files below a folder by name."""
     return {
-        prefix + p.relative_to(folder).as_posix(): read_file(p, "make it readable", SOURCE_LIMIT)
+        prefix + p.relative_to(folder).as_posix(): read_source(p)
         for p in sorted(folder.rglob("*"))
         if p.is_file() and "__pycache__" not in p.parts
     }
