@@ -159,7 +159,14 @@ class Launched:
         groups = max(self.computing(tallies), 1)
         chains = groups * resident
         times: dict[Step, float] = {}
-        spans = [self.span(found, chains, resident, times) for found in tallies]
+        # Blocks that share their tallies take as long as each other.
+        known: dict[tuple[int, ...], float] = {}
+        spans = []
+        for found in tallies:
+            same = tuple(map(id, found))
+            if same not in known:
+                known[same] = self.span(found, chains, resident, times)
+            spans.append(known[same])
         cycles = _dealt(spans, card.multiprocessors * resident)
         all_blocks = Tally()
         for found in tallies:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from engine.child.wire import ChildFailed, failure_of
 from engine.cuir.nodes import Module
@@ -49,6 +49,9 @@ from engine.types import (
     Verdict,
     VerdictKind,
 )
+
+if TYPE_CHECKING:
+    from engine.gpu.job import Contents
 
 GATE_SECONDS = 300.0
 Steps = list[tuple[Step, Module]]
@@ -277,6 +280,10 @@ class Work(Content):
         # What rests on given meanings says so until a GPU has run the bytes themselves.
         rests_on = () if gate is Gate.G4 else self.assumed_ops()
         return Verdict(gate, kind, reason, seconds, self.subject(stage, **more), details, rests_on)
+
+    def own_job(self, bench: Mapping[str, Any]) -> Contents | None:
+        """The GPU job of a kernel of others; None for one that is lifted."""
+        return None
 
     def own_files(self, level: Level) -> dict[str, bytes] | None:
         """The files of an accepted kernel of others; None for one that a package is made of."""

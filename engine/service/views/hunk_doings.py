@@ -41,14 +41,13 @@ class Doings:
         self._roles, self._values = _roles(base)
 
     def of(self, hunk: EditHunk) -> tuple[str, ...]:
-        """What the hunk does, then a line for each op that a reader may not know."""
+        """What the hunk does, then a line for each op that the base has nowhere."""
         told = list(dict.fromkeys(self._edit(e) for e in hunk.edits))
         if len(told) > MOST:
             told = [*told[:MOST], f"{len(told) - MOST} more"]
         added = dict.fromkeys(op for e in hunk.edits for op in _ops_of(e.new))
         new = [op for op in added if op not in self._old_ops]
-        shown = new or list(dict.fromkeys(op for e in hunk.edits for op in _outermost(e)))
-        docs = {op: OPS[op].doc.split(". ")[0].rstrip(".") for op in shown[:MOST]}
+        docs = {op: OPS[op].doc.split(". ")[0].rstrip(".") for op in new[:MOST]}
         return ("; ".join(told), *(f"{op}: {words}" for op, words in docs.items()))
 
     def _edit(self, edit: Edit) -> str:
@@ -72,12 +71,12 @@ class Doings:
 
     def _statement(self, verb: str, edit: Edit, node: Stmt, path: Path) -> str:
         inside = any(path[:n] in self._loops for n in range(1, len(path)))
-        where = f"in {'the loop of ' if inside else ''}{path[0]}"
+        where = f"in {path[0]}'s loop" if inside else f"in {path[0]}"
         match node:
             case Assign(target):
                 name = _with_role(target, self._values)
                 if edit.kind is EditKind.INSERT and (path[0], target) in self._known:
-                    return f"computes {name} once more {where}"
+                    return f"computes {name} again {where}"
                 how = "how " if edit.kind is EditKind.CHANGE else ""
                 return f"{verb} {how}{name}{' is computed' if how else ''} {where}"
             case Do(call):
@@ -113,15 +112,6 @@ def _roles(base: Module) -> tuple[Mapping[str, str], Mapping[str, str]]:
     values = {site.row_max_name: "the row maxima" for site in found.sites}
     values |= {site.score: "the tile's scores" for site in found.sites}
     return functions, {**values, found.accumulator: "the output so far"}
-
-
-def _outermost(edit: Edit) -> Iterator[str]:
-    """The op that a changed statement is, where the one before it was another or none."""
-    match edit.new, edit.old:
-        case (Do(call), old) if not (isinstance(old, Do) and old.call.fn == call.fn):
-            yield from (call.fn,) if call.fn in OPS else ()
-        case (Assign(_, Call(fn)), None) if fn in OPS:
-            yield fn
 
 
 def _ops_of(node: Node | None) -> Iterator[str]:
