@@ -35,7 +35,8 @@ class Outcome(Generic[T]):
     """What an answer came to: passed, or the first thing wrong with it.
 
     `value` is what was read of it, where it could be. `op` says where the fault is, and `shown` is
-    the statement there; `stage` is said to the model before the reason.
+    the statement there; `stage` is said to the model before the reason. `found` is all that a
+    compiler found, for the model. Where it passed, `better` asks for a better one.
     """
 
     reached: Reached
@@ -44,4 +45,6 @@ class Outcome(Generic[T]):
     details: Mapping[str, Any] = field(default_factory=dict, hash=False)
     stage: str = ""
     shown: str = ""
+    found: str = ""
+    better: str = ""
     value: T | None = None
