@@ -115,6 +115,7 @@ def judged_on_a_gpu(session: str, folder: Path, capsys: pytest.CaptureFixture[st
     job = read_job(path)
     assert job.theirs is not None and job.kernels == ("attention", "Memset", "Memcpy")
     assert job.theirs.terms == {"step": 64, "requires": ["Nq == Nk", "Hkv == Hq"]}
+    assert job.archs[0] == "sm_80" and "sm_90" in job.archs and "sm_90a" not in job.archs
     patched, author = (path / f"kernel/{at}root0/plain.cu" for at in ("", "source/"))
     assert author.read_bytes() == SOURCE.read_bytes() != patched.read_bytes()
     assert "Pointer{args.slopes.data}" in job.source.read_text()
