@@ -1,4 +1,4 @@
-"""What was proven of a module for all sizes, as lines: what is proven of one thing in one line, each
+"""What was proven of a module for all sizes, as lines: all that is proven of one thing in one, each
 other goal with its answer in one of its own."""
 
 from __future__ import annotations
