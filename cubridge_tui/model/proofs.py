@@ -1,5 +1,5 @@
-"""What was proven of a module for all sizes, as lines: all that is proven of one thing in one, each
-other goal with its answer in one of its own."""
+"""What was proven of a module for all sizes, as lines: what is proven of one thing in one line,
+each other goal with its answer in one of its own."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def _proven(proofs: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         name = (str(proof.get("about")), str(proof.get("goal")))
         archs.setdefault(name, []).append(str(proof.get("arch", "")))
     alike: dict[tuple[str, tuple[str, ...]], list[str]] = {}
-    for (about, goal), where in archs.items():
-        alike.setdefault((about, tuple(dict.fromkeys(where))), []).append(goal)
+    for (about, goal), on in archs.items():
+        alike.setdefault((about, tuple(dict.fromkeys(on))), []).append(goal)
     for (about, where), goals in alike.items():
         others = ", ".join(filter(None, where))
-        on = f" {'also ' * ('' in where)}on {others}" if others else ""
-        yield f"{PROVEN:<9} {about}{on}: {'; '.join(goals)}"
+        there = f" {'also ' * ('' in where)}on {others}" if others else ""
+        yield f"{PROVEN:<9} {about}{there}: {'; '.join(goals)}"
 
 
 def _goal(proof: Mapping[str, Any]) -> str:
