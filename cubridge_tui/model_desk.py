@@ -75,7 +75,7 @@ def prepare(desk: Desk, asking: Asking, topic: Topic) -> Ready:
     match topic:
         case Topic.EDIT:
             transfer = _transfer(desk, settings)
-            task, _ = transfer.prepare(Wish(asking.instruction, comments))
+            task, _ = transfer.prepare(Wish(asking.instruction, comments, answers=requests))
             prompt = asking.prompt or transfer.first_prompt(task)
             outgoing = transfer.outgoing(task, asking.candidates * requests, prompt)
         case Topic.LOWER:

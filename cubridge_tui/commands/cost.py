@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     from engine.resources import list_kernels
     from engine.service.session.workbench import Bench
     from engine.service.views import session_cost as service
-    from engine.service.views.consequence import kept_share
+    from engine.spec.recipes.kept_pairs import kept_share
     from engine.worker.problems.timed_shapes import cases_of, label
     from sessions.store import Store
 
@@ -91,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
         )
     shares = [args.kept] * len(cases)
     if args.kept is None and recipe is not None:
-        shares = [kept_share(recipe, case)[0] for case in cases]
+        shares = [kept_share(recipe, case.sizes) for case in cases]
     found = [
         service.costs(module, [case], named, kept=kept, on_arch=args.arch)[0]
         for case, kept in zip(cases, shares, strict=True)

@@ -96,14 +96,15 @@ def conformance_lines(details: Mapping[str, Any]) -> list[str]:
 
 def predictions(target: Module, expert: Module, recipe: Recipe | None) -> list[str]:
     """Lines of what the cost model predicts; it takes a second a module, off the UI thread."""
-    from engine.service.views.consequence import cost_of, setting_of
+    from engine.gates.g3_source.speed import setting_of
+    from engine.service.views.consequence import cost_of, where_of
 
     try:
         setting = setting_of(expert, recipe)
         found = {"target": cost_of(target, setting), EXPERT: cost_of(expert, setting)}
     except CuBridgeError as error:
         return [f"the cost model gives no prediction: {typeable(error.message)}"]
-    return told(Costs(setting.where, found), "target")
+    return told(Costs(where_of(setting), found), "target")
 
 
 def _kernels(build: object) -> dict[tuple[str, str], Mapping[str, Any]]:

@@ -69,13 +69,14 @@ def cost_line(costs: Costs, hunk: str, others: Sequence[str] = ()) -> str:
         but += f" and {', '.join(others) if len(others) <= MOST_NAMED else many}"
     if same(without, every):
         change = round(100 * (without.us / every.us - 1))
-        return f"{COST}no difference that the model can tell: {but} {change:+}% time"
+        return f"{COST}no difference that the model can tell, {change:+}% {but}"
+    visits = f"{without.visited:.2f}"
+    more = f", {visits} pairs visited for each kept" if visits != f"{every.visited:.2f}" else ""
     return (
-        f"{COST}{'saves' if without.us > every.us else 'takes'} time: {but} {without.us:,.0f} us, "
-        f"{change_of(costs, hunk)} against {every.us:,.0f} us with all hunks accepted; the "
-        f"expert's kernel takes {expert.us:,.0f} us. {but.capitalize()}: {without.tflops:.0f} "
-        f"TFLOP/s of kept pairs, {without.visited:.2f} pairs visited for each kept, bound by "
-        f"{without.bound}"
+        f"{COST}{'saves' if without.us > every.us else 'takes'} time: {every.us:,.0f} us with all "
+        f"hunks, {without.us:,.0f} us {but} ({change_of(costs, hunk)}), the expert's "
+        f"{expert.us:,.0f} us; {but} {without.tflops:.0f} TFLOP/s of kept pairs{more}, "
+        f"bound by {without.bound}"
     )
 
 
@@ -95,11 +96,15 @@ def bar_words(costs: Costs, target: str) -> tuple[str, ...]:
     if now is None or expert is None or costs.where is None:
         return ()
     against = f"{ratio(now, expert)} expert's time"
-    both = against + (f", {ratio(now, every)} all hunks' time" if every is not None else "")
-    card = costs.where.name
+    both, card = against, costs.where.name
+    short = f"{card} {against} "
+    if every is not None:
+        both += f", {ratio(now, every)} all hunks' time"
+        short = f"{card} time {ratio(now, expert)} expert's, {ratio(now, every)} all's "
     return (
         f"predicted on {card} {now.us:,.0f} us, {both}, {now.tflops:.0f} TFLOP/s ",
         f"{card} {now.us:,.0f} us, {both} ",
+        short,
         f"{card} {against} ",
     )
 
@@ -116,12 +121,12 @@ def told(costs: Costs, target: str) -> list[str]:
         "    by the cost model (docs/cost.md), TFLOP/s = 2 (D + Dv) x kept pairs / time; "
         f"differences up to {100 * KNOWN_ERROR:.0f}% are within its known error (≈)",
     ]
-    whose = {target: "as decided", ALL: "all hunks accepted", EXPERT: "the expert's kernel"}
+    whose = {target: "as decided", ALL: "all accepted", EXPERT: "the expert's"}
     for name, words in whose.items():
         found = costs.known(name)
-        if found is not None:
+        if found is not None and not (name == ALL and found == costs.known(target)):
             lines.append(
-                f"    {words:<20} {found.us:,.0f} us, {found.tflops:.0f} TFLOP/s, "
+                f"    {words:<12}  {found.us:,.0f} us, {found.tflops:.0f} TFLOP/s, "
                 f"{found.visited:.2f} pairs visited for each kept, bound by {found.bound}"
             )
     return lines

@@ -25,20 +25,7 @@ def lines_of(hunk: Hunk, about: Explained = NOTHING, cost: str = "") -> list[str
         lines.append(f"where  {'; '.join(about.numbers)}")
     told = [f"needs {_listed(about.needs)}"] if about.needs else []
     told += [f"gives {_listed(about.users)}"] if about.users else []
-    told += [f"the same rule wrote {_ranges(about.parts)}"] if about.parts else []
     return [*lines, *([f"with   {'; '.join(told)}"] if told else [])]
-
-
-def _ranges(hunks: Sequence[str]) -> str:
-    """`h3-h7, h9` for five in a row and one."""
-    numbers = [int(h[1:]) if h[1:].isdecimal() else None for h in hunks]
-    out: list[list[str]] = []
-    for before, now, hunk in zip([None, *numbers], numbers, hunks, strict=False):
-        if out and None not in (before, now) and now == before + 1:  # type: ignore[operator]
-            out[-1] = [out[-1][0], hunk]
-        else:
-            out.append([hunk])
-    return ", ".join("-".join(run) for run in out)
 
 
 def needed(about: Explained) -> str:

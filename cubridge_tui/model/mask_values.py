@@ -8,21 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from engine.cuir.nodes import free_names
-from engine.service.views.keep_map import Table, example_value
-from engine.spec.recipes.recipe import Input, Recipe
+from engine.spec.recipes.kept_pairs import Table, example_value
+from engine.spec.recipes.recipe import Input
 
 Value = int | float | bool
 Rows = tuple[tuple[tuple[Value, int], ...], ...]  # of each row its runs: a value, how often
 
 MOST = 2**31 - 1
 _BOOLS = {"0": False, "1": True, "false": False, "true": True}
-
-
-def read_by(recipe: Recipe) -> tuple[Input, ...]:
-    """The extra inputs that the mask reads."""
-    names = free_names(recipe.keep)
-    return tuple(i for i in recipe.extra() if i.name in names)
 
 
 def shape(item: Input) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from cubridge_tui.model import mask_values
 from cubridge_tui.model.mask import MaskGrid
 from engine.service.views.keep_map import KeepMap
 from engine.service.views.target_mask import TileClass
+from engine.spec.recipes.kept_pairs import mask_inputs
 from engine.spec.recipes.recipe import Recipe
 
 SCHEDULE = "the tile schedule"  # what the prover's goals of a mask are about
@@ -83,7 +84,7 @@ def values(recipe: Recipe, given: Mapping[str, str], picture: KeepMap) -> str:
     """What the inputs that the mask reads are drawn as: a person's values, and the examples."""
     own: list[str] = []
     examples: list[str] = []
-    for item, words in zip(mask_values.read_by(recipe), picture.examples(), strict=True):
+    for item, words in zip(mask_inputs(recipe), picture.examples(), strict=True):
         text = given.get(item.name, "")
         typed = bool(text) and not mask_values.problem(item, text)
         (own if typed else examples).append(words)

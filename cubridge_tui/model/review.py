@@ -11,7 +11,7 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from cubridge_tui.model.rows import DRAFT, SEPARATOR, Key, Row, RowKind
+from cubridge_tui.model.rows import DRAFT, SEPARATOR, UNDECIDED, Key, Row, RowKind
 from engine.cuir.changes.diff import diff
 from engine.cuir.changes.edits import SPEC, Diff, EditKind, hunks
 from engine.cuir.nodes import Module, Path
@@ -25,7 +25,7 @@ WORDS = {
     DecisionKind.ACCEPTED: "accepted",
     DecisionKind.REJECTED: "rejected",
     DecisionKind.EDITED: "accepted with your edit",
-    None: "undecided",
+    None: UNDECIDED,
 }
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 Key: TypeAlias = "tuple[str, Path]"
 
 
-SEPARATOR, DRAFT, MISSING = " · ", "DRAFT", "MISSES"  # in a hunk's head line
+SEPARATOR, UNDECIDED, DRAFT, MISSING = " · ", "undecided", "DRAFT", "MISSES"  # in a hunk's head
 
 
 class RowKind(StrEnum):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 
 def matches(line: str, words: str) -> list[tuple[int, int]]:
@@ -28,11 +28,10 @@ def count(lines: Sequence[str], words: str) -> int:
     return sum(words in line for line in lines)
 
 
-def find(lines: Sequence[str], words: str, start: int, step: int) -> int | None:
-    """The next line with a match from `start` on (itself left out), round the end."""
-    count = len(lines)
+def find(line: Callable[[int], str], count: int, words: str, start: int, step: int) -> int | None:
+    """The next of `count` lines with a match from `start` on (itself left out), round the end."""
     for distance in range(1, count + 1):
         index = (start + step * distance) % count
-        if matches(lines[index], words):
+        if matches(line(index), words):
             return index
     return None

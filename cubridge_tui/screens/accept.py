@@ -117,9 +117,8 @@ class AcceptScreen(ActionScreen):
             self._show_rows()
 
     def _show_bar(self) -> None:
-        key = actions.key_of("write-package" if self.facts().accepted else "confirm")
         bar, snap = self.query_one(StageBar), self.snap
-        bar.show(snap.state, snap.title, self.size.width or 120, key)
+        bar.show(snap.state, snap.title, self.size.width or 120)
 
     # --- actions ---------------------------------------------------------------------------------
 

@@ -30,6 +30,7 @@ from engine.cuir.nodes import Module, Num
 from engine.cuir.printer import print_expr
 from engine.errors import CuBridgeError
 from engine.service.views.keep_map import KeepMap
+from engine.spec.recipes.kept_pairs import mask_inputs
 from engine.spec.recipes.recipe import Input, Recipe
 from engine.transfer.binding import Binding
 from engine.types import Verdict, VerdictKind
@@ -273,7 +274,7 @@ class MaskScreen(ActionScreen):
             self.say(f"the nearest that the spec allows: Nq {wanted['Nq']}, Nk {wanted['Nk']}")
 
     def do_mask_values(self) -> None:
-        items = {i.name: i for i in mask_values.read_by(self.subject.recipe)}
+        items = {i.name: i for i in mask_inputs(self.subject.recipe)}
         if not items:
             self.say("the mask reads no table and no number: there is no value to type", "stale")
         elif len(items) == 1:

@@ -238,7 +238,8 @@ class CodePane(PaintedRows, can_focus=True):
         count of lines that match."""
         self._strips.search(words)
         self.refresh()
-        count = search.count(self._lines(), words)
+        lines = [self.shown_line(i) for i in range(len(self.content.rows))]
+        count = search.count(lines, words)
         row = self.row
         here = row is not None and search.matches(self.shown_line(self.cursor), words)
         if go and count and row is not None and not here:
@@ -246,13 +247,11 @@ class CodePane(PaintedRows, can_focus=True):
         return count
 
     def next_match(self, step: int) -> bool:
-        found = search.find(self._lines(), self._strips.words, self.cursor, step)
+        count, words = len(self.content.rows), self._strips.words
+        found = search.find(self.shown_line, count, words, self.cursor, step)
         if found is not None:
             self.go_to(found, aside=True)
         return found is not None
-
-    def _lines(self) -> list[str]:
-        return [self.shown_line(i) for i in range(len(self.content.rows))]
 
     # --- selection -------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from textual.color import BLACK, Color
 from textual.filter import LineFilter
 from textual.strip import Strip
 
-from cubridge_tui.model.rows import DRAFT, MISSING, SEPARATOR, SIGNS, Row, RowKind
+from cubridge_tui.model.rows import DRAFT, MISSING, SEPARATOR, SIGNS, UNDECIDED, Row, RowKind
 from cubridge_tui.text.highlight import Span
 from cubridge_tui.text.sanitise import one_line
 from cubridge_tui.themes import Palette, load_themes
@@ -194,12 +194,13 @@ def paint_row(
 
 def _head(text: str, room: int) -> str:
     """A line of `title · origin · decision · more` cut where it tells least: `more`, the origin
-    (the gutter has it too), the title."""
+    (the gutter has it too), that nothing is decided (as the rows below it say), the title."""
     if len(text) <= room:
         return text
     title, *rest = text.split(SEPARATOR)
     told = [w for w in (DRAFT, MISSING) if any(part.startswith(w) for part in rest[2:])]
-    for kept in ([*rest[:2], *told], [*rest[1:2], *told]):
+    decided = [part for part in rest[1:2] if part != UNDECIDED]
+    for kept in ([*rest[:2], *told], [*rest[1:2], *told], [*decided, *told]):
         tail = "".join(SEPARATOR + part for part in kept)
         if len(title + tail) <= room:
             return title + tail

@@ -1,4 +1,4 @@
-"""The stages in a row with their gates' verdicts, the level of it all, and the next key."""
+"""The stages in a row with their gates' verdicts, and the level of it all."""
 
 from __future__ import annotations
 
@@ -26,19 +26,16 @@ NAMES = {Gate.G1: "lifted", Gate.G2: "target", Gate.G3: "lowered", Gate.G4: "ver
 
 
 class StageBar(Line):
-    """`source ▸ lifted G1 ✓ pass ▸ target G2 ✗ fail ▸ lowered G3 · …   level none  next w`.
+    """`source ▸ lifted G1 ✓ pass ▸ target G2 ✗ fail ▸ lowered G3 · …   level none`.
 
-    Every mark, a level and the next key are there at any width; words go first, the stages' names
+    Every mark and a level are there at any width; words go first, the stages' names
     after what is predicted, and the session's title is cut but stays wherever there is room for a
     beginning of it.
     """
 
-    def show(
-        self, state: SessionState, title: str, width: int, key: str = "", cost: Sequence[str] = ()
-    ) -> None:
-        """Show a state; `key` makes the next decision, `cost` says what is predicted, from long
-        to short."""
-        for left, right in _forms(state, key, cost):
+    def show(self, state: SessionState, title: str, width: int, cost: Sequence[str] = ()) -> None:
+        """Show a state; `cost` says what is predicted, from long to short."""
+        for left, right in _forms(state, cost):
             room = width - sum(cell_len(t) for t, _ in (*left, *right)) - 4
             if room >= min(cell_len(_short(title)), LEAST_TITLE):
                 left.insert(0, (f" {title_in(title, room)}  ", "title"))
@@ -73,20 +70,18 @@ def _short(title: str) -> str:
     return f"{spec}{on}{kernel.removeprefix(FAMILY)}"
 
 
-def _forms(
-    state: SessionState, key: str, cost: Sequence[str]
-) -> Iterator[tuple[list[Part], list[Part]]]:
+def _forms(state: SessionState, cost: Sequence[str]) -> Iterator[tuple[list[Part], list[Part]]]:
     """The bar without its title, in words, then in fewer and fewer of them."""
     for kinds in (True, False):
         for words in cost:
-            yield _gates(state, True, kinds), _level(state, key, True, words)
+            yield _gates(state, True, kinds), _level(state, True, words)
     if cost:
-        yield _gates(state, True, False, source=False), _level(state, key, False, cost[-1])
+        yield _gates(state, True, False, source=False), _level(state, False, cost[-1])
     for kinds in (True, False):
-        yield _gates(state, True, kinds), _level(state, key, True, "")
+        yield _gates(state, True, kinds), _level(state, True, "")
     for words in (*cost, ""):
-        yield _gates(state, False, False), _level(state, key, False, words)
-        yield _gates(state, False, False, tight=True), _level(state, key, False, words)
+        yield _gates(state, False, False), _level(state, False, words)
+        yield _gates(state, False, False, tight=True), _level(state, False, words)
 
 
 def _gates(
@@ -113,7 +108,7 @@ def _gates(
     return parts
 
 
-def _level(state: SessionState, key: str, words: bool, cost: str) -> list[Part]:
+def _level(state: SessionState, words: bool, cost: str) -> list[Part]:
     level = state.level
     assumed = len(open_assumptions(state.verdicts))
     style = {Level.NONE: "dim", Level.OVERRIDDEN: "overridden"}.get(level, "pass")
@@ -131,7 +126,5 @@ def _level(state: SessionState, key: str, words: bool, cost: str) -> list[Part]:
         else:
             parts = [("★ " if current else "★~ ", "pass" if current else "stale"), *parts]
     if cost:
-        parts = [(cost, "title"), ("│ ", "dim"), *parts]
-    if key:
-        parts += [("next " if words else "▸", "dim"), (f"{key} ", "key")]
+        parts = [(cost, "title"), *([("│ ", "dim")] if parts else []), *parts]
     return parts

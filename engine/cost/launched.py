@@ -100,16 +100,21 @@ class Launched:
 
     def estimated(self) -> int:
         """Registers per thread at the launch: live tiles and some, within the launch bounds."""
+        if len(self.roles) > 1:
+            return self.allowed()  # warpgroups deal the file among themselves
+        return min(self.allowed(), math.ceil((self.alive() + OTHER) / 8) * 8)
+
+    def allowed(self) -> int:
+        """Registers per thread that the launch bounds leave."""
         options = dict(self.module.function(self.launch.kernel).options)
         env = {**self.launch.consts, **self.launch.numbers}
         bound = self.values.number(options["min_blocks"])(env) if "min_blocks" in options else 1
-        most = self.facts.registers_at_launch(self.launch.threads, int(bound))
-        if len(self.roles) > 1:
-            return most  # warpgroups deal the file among themselves
+        return self.facts.registers_at_launch(self.launch.threads, int(bound))
+
+    def alive(self) -> float:
+        """Registers that a thread's tiles take where most are alive, in the role with most."""
         body = self.module.function(self.launch.kernel).body
-        role = self.roles[0]
-        alive = most_alive(body, role.tiles, role.threads)
-        return min(most, math.ceil((alive + OTHER) / 8) * 8)
+        return max(most_alive(body, role.tiles, role.threads) for role in self.roles)
 
     # --- blocks ------------------------------------------------------------------------------
 
@@ -154,7 +159,14 @@ class Launched:
         groups = max(self.computing(tallies), 1)
         chains = groups * resident
         times: dict[Step, float] = {}
-        spans = [self.span(found, chains, resident, times) for found in tallies]
+        # Blocks that share their tallies take as long as each other.
+        known: dict[tuple[int, ...], float] = {}
+        spans = []
+        for found in tallies:
+            same = tuple(map(id, found))
+            if same not in known:
+                known[same] = self.span(found, chains, resident, times)
+            spans.append(known[same])
         cycles = _dealt(spans, card.multiprocessors * resident)
         all_blocks = Tally()
         for found in tallies:

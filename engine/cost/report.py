@@ -21,7 +21,7 @@ def bound_words(prediction: Prediction) -> str:
     name, share = max(prediction.main.busy.items(), key=lambda item: item[1])
     if share >= SATURATED and prediction.bound != WAITING:
         return f"{name}, {100 * share:.0f}% busy"
-    return f"latency: no unit is busy for more than {100 * share:.0f}% of the time ({name})"
+    return f"latency: the busiest unit, {name}, only {100 * share:.0f}%"
 
 
 def lines(prediction: Prediction) -> list[str]:

@@ -43,10 +43,15 @@ class Tally:
 class Walker:
     """Walks blocks of one role; loops with the same inputs are walked once."""
 
-    def __init__(self, nodes: Sequence[Node], card: Card, likely: float = 1.0) -> None:
+    def __init__(
+        self, nodes: Sequence[Node], card: Card, likely: float = 1.0,
+        weights: dict[int, float] | None = None,
+    ) -> None:  # fmt: skip
         self.nodes = nodes
         self.card = card
         self.likely = likely
+        # Of stretches of `nodes`, by identity: those that walk their steps share them.
+        self.weights = {} if weights is None else weights
         self.memo: dict[tuple[Any, ...], tuple[Tally, Env]] = {}
         self.rounds = 0
 
@@ -89,6 +94,10 @@ class Walker:
         return max(then, other, key=self.weight)
 
     def weight(self, nodes: Sequence[Node]) -> float:
+        """Cycles of the costliest way through nodes, each loop taken once."""
+        known = self.weights.get(id(nodes))
+        if known is not None:
+            return known
         out = 0.0
         for node in nodes:
             if isinstance(node, Op):
@@ -97,7 +106,11 @@ class Walker:
                 out += max(self.weight(node.then), self.weight(node.other))
             elif isinstance(node, Loop):
                 out += self.weight(node.body)
+        self.weights[id(nodes)] = out
         return out
+
+    def ordered(self, cheap: bool = False) -> Ordered:
+        return Ordered(self.card, cheap, self.weights)
 
     def loop(self, node: Loop, env: Env) -> tuple[Tally, Env]:
         key = (id(node), *(env.get(name) for name in sorted(node.inputs)))
@@ -123,12 +136,12 @@ class Walker:
                 self.run(node.body, env, tally)
                 continue
             if unknown:
-                ways = (Ordered(self.card), Ordered(self.card, cheap=True))
+                ways = (self.ordered(), self.ordered(cheap=True))
                 for way in ways:
                     way.run(node.body, dict(env), Tally())
                 tally.unknown[tuple(ways[0].ops), tuple(ways[1].ops)] += 1.0
                 continue
-            one = Ordered(self.card)
+            one = self.ordered()
             one.run(node.body, env, Tally())
             tally.steps[tuple(one.ops)] += 1.0
         return tally, {name: env.get(name, UNKNOWN) for name in node.writes}
@@ -137,8 +150,10 @@ class Walker:
 class Ordered(Walker):
     """Notes the ops of one step in their order; where data decides, the costly way or the cheap."""
 
-    def __init__(self, card: Card, cheap: bool = False) -> None:
-        super().__init__((), card)
+    def __init__(
+        self, card: Card, cheap: bool = False, weights: dict[int, float] | None = None
+    ) -> None:
+        super().__init__((), card, weights=weights)
         self.ops: list[Op] = []
         self.cheap = cheap
 

@@ -2,9 +2,10 @@
 
 JOB/run.py            python3 JOB/run.py [--out result.json]
 JOB/job.json          names, hashes of every file, what to build and what to time
-JOB/kernel/           kernel.cu and its headers
+JOB/kernel/           kernel.cu and its headers; of someone else's kernel docs/gpu.md says what
 JOB/spec/             the spec and the modules beside it
-JOB/recipe.json or JOB/signature.json, JOB/binding.json, JOB/module.cuir
+JOB/reference/        someone else's kernel's own
+JOB/recipe.json or JOB/signature.json, JOB/binding.json, JOB/module.cuir (of ours)
 JOB/worker/engine/    the modules of ours that run there
 """
 
@@ -37,11 +38,13 @@ from engine.worker.orchestration.manifest import (
     MANIFEST,
     MODULE,
     RECIPE,
+    REFERENCE,
     SCHEMA,
     SIGNATURE,
     SOURCE,
     key_of,
 )
+from engine.worker.problems.terms import Terms
 
 WORKER_ROOTS = (
     "engine.worker.orchestration.main", "engine.worker.verification.verify",
@@ -52,13 +55,69 @@ SAMPLES = 30
 
 
 @dataclass(frozen=True, slots=True)
+class Lifted:
+    """Of a kernel of ours: any specialisation of the lowered program; its argument struct and its
+    kernels' names are those of all."""
+
+    module: Module
+
+    @property
+    def fields(self) -> tuple[tuple[str, str], ...]:
+        return tuple((f.name, f.type) for f in self.module.fields)
+
+    @property
+    def kernels(self) -> tuple[str, ...]:
+        return tuple(f.name for f in self.module.functions if f.kind == "kernel")
+
+    @property
+    def section(self) -> int:
+        return section_of(self.module)
+
+    def files(self) -> dict[str, bytes]:
+        # What the cost model predicts from, beside what is measured; the worker hands it through.
+        return {MODULE: print_module(self.module).encode()}
+
+    def manifest(self) -> None:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class Theirs:
+    """Of someone else's kernel: the launcher's fields, the kernels that it was seen to launch, its
+    own reference, and what the worker is told of it (`engine.worker.orchestration.manifest`)."""
+
+    fields: tuple[tuple[str, str], ...]
+    kernels: tuple[str, ...]
+    reference: Path
+    flags: tuple[str, ...]
+    includes: tuple[str, ...]
+    source_includes: tuple[str, ...]
+    terms: Terms
+    options: Mapping[str, Any]
+    asked: Asked
+    section: int = 1
+
+    def files(self) -> dict[str, bytes]:
+        return _spec_files(self.reference, REFERENCE)
+
+    def manifest(self) -> dict[str, Any]:
+        name, asked = _asked(self.asked)
+        return {
+            "flags": list(self.flags), "includes": list(self.includes),
+            "source_includes": list(self.source_includes), "terms": self.terms.to_json(),
+            "reference": self.reference.name, "options": dict(self.options),
+            **{n.removesuffix(".json"): json.loads(asked) if n == name else None
+               for n in (RECIPE, SIGNATURE)},
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
 class Contents:
     """What a job is made of.
 
     `specialisations` are bindings of the launch template's parameters, `declared` the keys of all
     that the kernel has (a job may hold fewer), `primary` the key of the one that is judged on the
-    whole deck and timed. `module` is any specialisation of the lowered program:
-    its argument struct and its kernels' names are those of all. `constants` are those of the
+    whole deck and timed. `kind` is what is known of ours or of theirs. `constants` are those of the
     launcher that the workspace's size depends on, by arch and key. `asked` is the recipe, or the
     signature alone where no rule reads the spec: its function then judges by itself.
     """
@@ -72,7 +131,7 @@ class Contents:
     archs: tuple[str, ...]
     specialisations: tuple[Mapping[str, str], ...]
     primary: str
-    module: Module
+    kind: Lifted | Theirs
     spec: Path
     options: Mapping[str, Any]
     asked: Asked
@@ -94,9 +153,9 @@ def hashes_of(contents: Contents) -> dict[str, str]:
     """What a G4 verdict hangs on, SHA-256 in hex.
 
     `recipe` or `signature`, as the case may be: a result by one is never one by the other.
-    `spec_modules` where the spec imports modules beside it.
+    `spec_modules` where the spec imports modules beside it, `theirs` of someone else's kernel.
     """
-    name, asked = _asked(contents)
+    name, asked = _asked(contents.asked)
     hashes = {
         "kernel": sha256_of(contents.source),
         "headers": contents.headers_sha256,
@@ -105,6 +164,9 @@ def hashes_of(contents: Contents) -> dict[str, str]:
         "binding": sha256_of(_json(contents.binding.to_json())),
         "options": sha256_of(_json(dict(contents.options))),
     }
+    theirs = contents.kind.manifest()
+    if theirs is not None:
+        hashes["theirs"] = sha256_of(_json(theirs))
     modules = {n: sha256_of(read_spec(p)) for n, p in beside(contents.spec).items()}
     return hashes | ({"spec_modules": sha256_of(_json(modules))} if modules else {})
 
@@ -172,9 +234,9 @@ def _write_folder(files: Mapping[str, bytes], folder: Path) -> None:
 
 def _renew(made: Path, job: Path) -> None:
     """Put a job's files in the place of an earlier one's; results and builds in `work` stay."""
-    for name in (KERNEL, "spec", "worker"):
+    for name in (KERNEL, "spec", REFERENCE, "worker"):
         shutil.rmtree(job / name, ignore_errors=True)
-    for name in (RECIPE, SIGNATURE):
+    for name in (RECIPE, SIGNATURE, MODULE):
         (job / name).unlink(missing_ok=True)
     # The manifest last: until it is there, the job is the earlier one with files that do not match.
     for path in sorted(made.iterdir(), key=lambda p: p.name == MANIFEST):
@@ -185,10 +247,8 @@ def _files(contents: Contents) -> dict[str, bytes]:
     """Every file of the job but its manifest."""
     files: dict[str, bytes] = {f"{KERNEL}/{SOURCE}": contents.source}
     files |= {f"{KERNEL}/{name}": data for name, data in contents.headers}
-    files |= _spec_files(contents.spec)
-    # What the cost model predicts from, beside what is measured; the worker hands it through.
-    files[MODULE] = print_module(contents.module).encode()
-    name, asked = _asked(contents)
+    files |= _spec_files(contents.spec, "spec") | contents.kind.files()
+    name, asked = _asked(contents.asked)
     files[name] = asked.encode()
     files["binding.json"] = _json(contents.binding.to_json()).encode()
     files |= {f"worker/{name}": path.read_bytes() for name, path in worker_files().items()}
@@ -215,18 +275,17 @@ def worker_files() -> Mapping[str, Path]:
     return worker
 
 
-def _asked(contents: Contents) -> tuple[str, str]:
+def _asked(asked: Asked) -> tuple[str, str]:
     """The name and the text of what says what is asked."""
-    asked = contents.asked
     if isinstance(asked, Signature):
         return SIGNATURE, _json(signature_to_json(asked))
     return RECIPE, _json(recipe_to_json(asked))
 
 
-def _spec_files(spec: Path) -> dict[str, bytes]:
+def _spec_files(spec: Path, folder: str) -> dict[str, bytes]:
     modules = local_modules(spec)
-    files = {f"spec/{name}": read_spec(path) for name, path in modules.items()}
-    files[f"spec/{spec.name}"] = read_spec(spec)
+    files = {f"{folder}/{name}": read_spec(path) for name, path in modules.items()}
+    files[f"{folder}/{spec.name}"] = read_spec(spec)
     return files
 
 
@@ -252,14 +311,15 @@ def _manifest(contents: Contents, files: Mapping[str, bytes]) -> bytes:
         "specialisations": [dict(s) for s in contents.specialisations],
         "declared": list(contents.declared or keys_of(contents.specialisations)),
         "primary": contents.primary,
-        "fields": [[f.name, f.type] for f in contents.module.fields],
+        "fields": [list(f) for f in contents.kind.fields],
         "constants": {a: dict(keys) for a, keys in contents.constants.items()},
-        "section": section_of(contents.module),
-        "kernels": [f.name for f in contents.module.functions if f.kind == "kernel"],
+        "section": contents.kind.section,
+        "kernels": list(contents.kind.kernels),
         "spec": contents.spec.name,
         "options": dict(contents.options),
         "bench": {"lengths": list(LENGTHS), "samples": SAMPLES, **contents.bench},
         "hashes": hashes_of(contents),
+        "theirs": contents.kind.manifest(),
         "files": {name: hashlib.sha256(data).hexdigest() for name, data in sorted(files.items())},
         "worker": _worker_hash(files),
     }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,15 +11,13 @@ from engine.errors import InputError, TransferError
 from engine.files import SOURCE_LIMIT, read_file
 from engine.foreign.check import Asked
 from engine.foreign.includes import reached
+from engine.foreign.includes import read_source as read_header
 from engine.foreign.launcher import read_launcher
 from engine.foreign.package import MANIFEST, read_package
 from engine.lift.files.kernel_package import KernelPackage, hashes_of
 from engine.spec.python.declarations import declared
 from engine.spec.python.signature import Signature
 from engine.spec.python.spec_file import read_source
-
-_TEXTS = frozenset({".cu", ".cuh", ".h", ".hpp", ".inl", ".cpp", ".hxx", ".inc", ".impl"})
-_MOST_FILES = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +37,9 @@ class ExecutedKernel(KernelPackage):
         flags = self.asked.flags
         includes = tuple(dict.fromkeys((*flags.includes, str(self.folder))))
         asked = replace(self.asked, source=path, flags=replace(flags, includes=includes))
-        files = reached(path, asked.flags.includes)
         parts = {
             "source": read_file(path, "give the path of a .cu file", SOURCE_LIMIT),
-            "headers": _digest_of((f, r) for f, r in files.items() if f != path.resolve()),
+            "headers": _digest(path, asked),
         }
         kept = {part: self.hashes[part] for part in ("reference", "manifest")}
         return replace(self, file=str(path), source=parts["source"], asked=asked,
@@ -67,7 +63,7 @@ def load_executed(folder: Path) -> ExecutedKernel:
     source = read_file(asked.source, "write it", SOURCE_LIMIT)
     parts = {
         "source": source,
-        "headers": _digest(folder, asked),
+        "headers": _digest(asked.source, asked),
         "reference": read_file(asked.reference, "write it", SOURCE_LIMIT),
         "manifest": read_file(folder / MANIFEST, "import the kernel again"),
     }
@@ -112,23 +108,13 @@ def _dtype(asked: Asked, source: bytes) -> str:
     return next((p.dtype for p in launcher.tensors if p.means == "q"), asked.dtype)
 
 
-def files_below(folder: Path) -> Iterator[Path]:
-    """The C++ texts of a folder, sorted."""
-    found = (p for p in folder.rglob("*") if p.suffix in _TEXTS and p.is_file())
-    yield from sorted(found)[:_MOST_FILES]
-
-
-def _digest(folder: Path, asked: Asked) -> bytes:
-    """What the kernel may include: the texts beside the source and in its include folders."""
-    roots = (folder, *(Path(i) for i in asked.flags.includes))
-    return _digest_of((f, root) for root in roots for f in files_below(root) if f != asked.source)
-
-
-def _digest_of(files: Iterable[tuple[Path, Path]]) -> bytes:
-    """Of files and the folders that they are named in."""
+def _digest(source: Path, asked: Asked) -> bytes:
+    """What the source may include, of files and the folders that they are named in."""
     out = hashlib.sha256()
-    for file, root in files:
-        data = read_file(file, "make it readable", SOURCE_LIMIT)
+    for file, root in reached(source, asked.flags.includes).items():
+        if file == source.resolve():
+            continue
+        data = read_header(file)
         name = file.relative_to(root).as_posix()
         out.update(f"{len(name)} {name} {len(data)}\n".encode() + data)
     return out.digest()

@@ -35,12 +35,13 @@ def fewer_tiles(
     recipe: Recipe, found: Found, files: Files, equal_lengths: bool
 ) -> Iterator[list[Edit]]:
     """Changes of the loop's bounds, the one that may skip most first; none where the mask drops no
-    tile for certain, or the loop is not one that counts up to a bound."""
+    tile for certain, or the loop is not one that counts up to a bound, or down to one."""
     if not found.loops or not found.hooks:
         return
     loop, place = found.loops[0], found.hooks[0].places[0]
-    plain = loop.compare == "<" and loop.step > 0 and loop.keys % loop.step == 0
-    if not plain or not loop.row or re.search(r" [+-] \d+$", loop.key):
+    up = loop.compare == "<" and loop.step > 0 and loop.keys % loop.step == 0
+    down = loop.compare == ">=" and loop.step == -1
+    if not (up or down) or not loop.row or re.search(r" [+-] \d+$", loop.key):
         return
     data = files[loop.file]
     head = _Head.of(data, loop)
@@ -59,6 +60,11 @@ def fewer_tiles(
     here = replace(place, coordinates={"i": loop.row}, signed=(*place.signed, "i"))
     writer = Writer(recipe, here, data.decode("utf-8", "surrogateescape"), {}, inline=True)
     first = end = None
+    if down:
+        least = head.least(_words(writer, low, _PRODUCT)) if low != Num(0) else None
+        if least is not None:
+            yield [least]
+        return
     if low != Num(0):
         first = head.first(_words(writer, low, _PRODUCT))
     if high != last:
@@ -129,7 +135,7 @@ class _Head:
     @property
     def count(self) -> str:
         """How many keys from one count to the next, as the source has it."""
-        keys = self.loop.keys // self.loop.step
+        keys = self.loop.keys // abs(self.loop.step)
         named = re.fullmatch(rf"{re.escape(self.loop.counter)} \* (\w+)", self.loop.key)
         return named[1] if named else str(keys)
 
@@ -174,11 +180,18 @@ class _Head:
                     yield self.edit(given.start_byte, given.end_byte, first)
 
     def end(self, key: str) -> Edit | None:
-        """The loop ends before a key: in the definition of its bound, where that is a variable that
-        is set once, so that what counts by it counts by the same; else in the loop's head."""
-        if not key:
-            return None
+        """The loop ends before a key."""
         bound = key if self.count == "1" else f"({key} + {self.count} - 1) / {self.count}"
+        return self.bounded("min", bound) if key else None
+
+    def least(self, low: str) -> Edit | None:
+        """A loop that counts down ends with the tile of a key."""
+        bound = low if self.count == "1" else f"{low} / {self.count}"
+        return self.bounded("max", bound) if low else None
+
+    def bounded(self, fn: str, bound: str) -> Edit | None:
+        """The loop's bound with another one beside it: in its definition, where it is a variable
+        that is set once, so that what counts by it counts by the same; else in the loop's head."""
         start, end = self.loop.end
         at = self.node
         old = self.data[start:end].decode()
@@ -190,7 +203,7 @@ class _Head:
             old = self.data[start:end].decode()
         if not self.in_scope(bound, at):
             return None
-        return self.edit(start, end, f"min({old}, {bound})")
+        return self.edit(start, end, f"{fn}({old}, {bound})")
 
     def definition(self, name: str) -> Node | None:
         """Where a local variable gets the one value that it has."""

@@ -29,7 +29,7 @@ class TensorField:
     source: str
     source_dims: tuple[str, ...]
     dims: tuple[str, ...]
-    dtype: str  # T, f32, i32, bool
+    dtype: str  # T, f32, i32 (which an i64 is read as), int64, bool
     output: bool = False
 
 

@@ -40,7 +40,8 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     "package": (BASE, "cuir", "scalar_algebra", "build", "spec", "transfer"),
     "worker": (BASE, "cuir", "scalar_algebra", "build", "spec", "transfer", "package"),
     "gates": (
-        BASE, "cuir", "prove", "lift", "lower", "build", "spec", "child", "transfer", "worker",
+        BASE, "cuir", "prove", "lift", "lower", "build", "cost", "spec", "child", "transfer",
+        "worker",
     ),
     "graft": (
         BASE, "cuir", "scalar_algebra", "lift", "lower", "build", "spec", "child", "ptx", "foreign",

@@ -188,7 +188,7 @@ class AdaptationScreen(CostActions, StageActions, ReviewActions, PaneActions, Ev
     _lent = False  # to a process that asked for it
     _keyed: Facts | None = None  # what the footer was made from
     _last_owed: tuple[Snapshot, str, Owed] | None = None
-    _barred: tuple[Snapshot | None, int, str] = (None, 0, "")
+    _barred: tuple[Snapshot | None, int] = (None, 0)
     _facts: tuple[Snapshot | None, Facts] = (None, Facts())  # those of a snapshot, asked often
 
     def _disk(self) -> tuple[Any, ...]:
@@ -287,14 +287,13 @@ class AdaptationScreen(CostActions, StageActions, ReviewActions, PaneActions, Ev
             return
         snap, jobs = self.snap, self.cubridge.jobs
         if snap is not None:
-            before, *how = self._barred
-            if before is not snap or how != [self.size.width, self._refused]:
+            before, width = self._barred
+            if before is not snap or width != self.size.width:
                 # A job's progress changes nothing of it.
-                self._barred = (snap, self.size.width, self._refused)
-                key = actions.key_of(self._owed(snap).action, self.cubridge.actions)
+                self._barred = (snap, self.size.width)
                 cost = bar_words(snap.costs, snap.state.hashes.get(Stage.TARGET.value, ""))
                 bar = self.query_one(StageBar)
-                bar.show(snap.state, snap.title, self.size.width, key, cost)
+                bar.show(snap.state, snap.title, self.size.width, cost)
             self.query_one(Banner).say(self._banner(snap))
         left: list[Part] = []
         if jobs.running:

@@ -7,6 +7,8 @@ on the arguments are taken, and what they leave is joined; loops are followed un
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
+
 from engine.cuir.arch import WARPGROUP_THREADS, arch_of
 from engine.cuir.findings import Finding
 from engine.cuir.nodes import (
@@ -25,7 +27,9 @@ from engine.cuir.nodes import (
     Return,
     Stmt,
     Tuple,
+    names_in,
     next_of,
+    stmt_exprs,
     walk_block,
 )
 from engine.cuir.ops.spec import Mismatch, RuleContext
@@ -62,6 +66,19 @@ def check(module: Module) -> tuple[Finding, ...]:
     return checker.run()
 
 
+def names_at(module: Module, paths: Collection[Path]) -> Mapping[Path, Mapping[str, Type]]:
+    """The types of the names that the statements at `paths` read, as far as they are known before
+    a run; empty for a statement that nothing reaches.
+
+    Raises:
+        InputError: the module names no arch that is known.
+    """
+    checker = _Checker(module)
+    checker.watched = {path: {} for path in paths}
+    checker.run()
+    return checker.watched
+
+
 class _Checker:
     def __init__(self, module: Module) -> None:
         self.module = module
@@ -76,6 +93,7 @@ class _Checker:
         self.depth = 0
         self.returned: list[Type] = []
         self.active: set[str] = set()
+        self.watched: dict[Path, Scope] = {}
 
     def run(self) -> tuple[Finding, ...]:
         for function in self.module.functions:
@@ -143,6 +161,9 @@ class _Checker:
 
     def stmt(self, stmt: Stmt, path: Path, scope: Scope) -> bool:
         self.path = path
+        if path in self.watched:
+            read = names_in(*stmt_exprs(stmt))
+            self.watched[path] |= {name: scope[name] for name in scope if name in read}
         match stmt:
             case Assign(target, value):
                 scope[target] = self.value(value, path, scope)

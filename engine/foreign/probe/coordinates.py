@@ -90,7 +90,7 @@ def explain(at: Boundary, expression: str, seen: Sequence[Seen]) -> tuple[Place,
             why[name] = f"{name} is no sum of what is in scope there"
             continue
         found = replace(found, element=split[1])
-        called = _factors(found, names, at.loops)
+        called = _factors(found, names, at.loops, columns)
         texts[name] = spelled(found, called)
         if name == "j":
             keys = {spelled(Sum(((w, c),), 0, {0: 0}), called): w * c.values
@@ -110,7 +110,7 @@ def explain(at: Boundary, expression: str, seen: Sequence[Seen]) -> tuple[Place,
     rows = first_row([_block(s) for s in seen], columns)
     row = ("", 0)
     if rows is not None:
-        row = spelled(rows[0], _factors(rows[0], names, at.loops)), rows[1]
+        row = spelled(rows[0], _factors(rows[0], names, at.loops, columns)), rows[1]
     return place, [replace(x, row=row[0], rows=row[1]) for x in _loops(at, seen, columns, keys)]
 
 
@@ -194,19 +194,24 @@ def _always(seen: Sequence[Seen]) -> dict[str, int]:
     return out
 
 
-def _factors(found: Sum, names: Mapping[str, int], loops: Sequence[Head]) -> dict[int, str]:
-    """What each factor is called. A loop's bound, where its counter is a term beside: so many steps
-    of the one are one of the other. Else what alone has that value."""
+def _factors(
+    found: Sum, names: Mapping[str, int], loops: Sequence[Head], columns: Sequence[Column]
+) -> dict[str, str]:
+    """What each term's factor is called: what the source multiplies it with where it spells the
+    product, or the bound of a loop whose counter is a term beside (so many steps of the one are one
+    of the other). That a name has a factor's value says nothing."""
     terms = {c.text for _, c in found.terms}
-    bounds = [head for head in loops if head.counter in terms]
-    out: dict[int, str] = {}
+    spelled_ = {c.text for c in columns}
+    bounds = {h.right_text for h in loops if h.counter in terms}
+    own = {h.counter: h.right_text for h in loops}
+    out: dict[str, str] = {}
     for weight, column in found.terms:
         same = [n for n, value in names.items() if value == weight]
-        ends = [
-            n for n in same if any(n == h.right_text for h in bounds if h.counter != column.text)
-        ]
-        if ends or len(same) == 1:
-            out[weight] = (ends or same)[0]
+        text = column.text
+        said = [n for n in same if {f"{text} * {n}", f"{n} * {text}"} & spelled_]
+        said += [n for n in same if n in bounds and own.get(text) != n]
+        if said:
+            out[text] = said[0]
     return out
 
 

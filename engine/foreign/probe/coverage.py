@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -70,16 +71,63 @@ def held(look: int, track: Track, codes: Codes, factors: Sequence[float]) -> Hel
     return reason
 
 
-def worth(found: Sequence[Held], scale: float) -> list[Held]:
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """Rows and keys whose scores a block has at a time."""
+
+    rows: int
+    keys: int
+
+    @staticmethod
+    def of(found: Mapping[int, Held], seen: Mapping[int, Track], shape: tuple[int, ...],
+           blocks: Callable[[Track], Array]) -> Tile:  # fmt: skip
+        """The largest that stands at an observation.
+
+        Args:
+            shape: B, Hq, Nq, Nk; `blocks`: the block of each visit of a track.
+        """
+        sides = [(1, 1)]
+        for number, one in found.items():
+            track = seen[number]
+            came = blocks(track) * (int(track.visit.max()) + 1) + track.visit
+            at = np.unique(came, return_inverse=True)[1].reshape(-1)
+            row, key = one.pairs // shape[3] % shape[2], one.pairs % shape[3]
+            sides.append((_longest(at, row, one.pairs >= 0), _longest(at, key, one.pairs >= 0)))
+        return Tile(max(rows for rows, _ in sides), max(keys for _, keys in sides))
+
+    @property
+    def least(self) -> int:
+        """Keys of which each loop has some: of those that a block's own rows end in, with a tile
+        more, and of those before."""
+        return self.rows + 3 * self.keys
+
+    @property
+    def whole(self) -> int:
+        """Lengths of which multiples end where tiles do."""
+        return math.lcm(self.rows, self.keys)
+
+
+def _longest(group: Array, values: Array, there: Array) -> int:
+    """How many numbers from the least to the largest of a group, where there are most."""
+    low, high = np.full(group.max() + 1, 1 << 40), np.full(group.max() + 1, -1)
+    np.minimum.at(low, group, np.where(there, values, 1 << 40).min(1))
+    np.maximum.at(high, group, np.where(there, values, -1).max(1))
+    return int((high - low).max()) + 1
+
+
+def worth(found: Sequence[Held], scale: float, needed: Array) -> list[Held]:
     """What is worth a closer look: of those that hold the same scores the first in the source, and
-    the one after it; scaled ones first, and those with most scores."""
+    where these are all that are needed the one after it; scaled ones first, and those with most
+    scores."""
     classes: dict[tuple[float, bytes], list[Held]] = {}
     for h in found:
         classes.setdefault((h.factor, h.covered.tobytes()), []).append(h)
     ranked = sorted(
         classes.values(), key=lambda c: (c[0].factor != scale, -int(c[0].covered.sum()))
     )
-    return [h for c in ranked for h in c[:_OF_A_CLASS]][:_MOST_PLACES]
+    alone = [h for c in ranked
+             for h in c[: 1 if (needed & ~c[0].covered).any() else _OF_A_CLASS]]  # fmt: skip
+    return alone[:_MOST_PLACES]
 
 
 def covers(found: Sequence[Held], needed: Array) -> Iterator[tuple[Held, ...]]:

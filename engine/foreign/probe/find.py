@@ -28,10 +28,11 @@ from engine.foreign.launcher import read_launcher
 from engine.foreign.probe.boundaries import boundaries
 from engine.foreign.probe.codes import Codes
 from engine.foreign.probe.coordinates import Seen, explain, row
-from engine.foreign.probe.coverage import Held, covers, factors, held, worth
+from engine.foreign.probe.coverage import Held, Tile, covers, factors, held, worth
 from engine.foreign.probe.instead import enters, halves, judge
 from engine.foreign.probe.meanings import (
     End,
+    always,
     ends,
     meanings,
     of_scores,
@@ -44,12 +45,13 @@ from engine.foreign.probe.run import (
     Bench,
     Sizes,
     kept,
+    longer_sizes,
     probing_sizes,
     random_inputs,
     scores,
     told,
 )
-from engine.foreign.probe.tracks import Track, tracks
+from engine.foreign.probe.tracks import THREAD_BITS, Track, tracks
 from engine.foreign.reach import reached_functions
 from engine.foreign.reference import read_reference
 from engine.ptx.isa.observe import Observer
@@ -162,9 +164,12 @@ class _Search:
         )
 
     def near(self, first: Observed) -> _Near | None:
-        """The sizes at which places hold scores, and which do."""
+        """The sizes at which places hold scores, and which do: sizes at which a block has tiles for
+        each of its loops, as far as the reference allows them."""
         why = ""
-        for sizes, others in probing_sizes(self.bench):
+        tried = probing_sizes(self.bench)
+        while tried:
+            sizes, others = tried.pop(0)
             self.said(f"probing at {_words(sizes)}")
             try:
                 seen, executed = self.codes(first, sizes)
@@ -186,8 +191,15 @@ class _Search:
                     )
             if all_held:
                 self.refused.clear()
+                tile = Tile.of({h.look: h for h in all_held}, seen, codes.shape, self.blocks)
+                whole = tile.whole if sizes["Nk"] % tile.whole == 0 else sizes["Nk"]
+                longer = longer_sizes(self.bench, tile.least, whole)
+                if tile.least > sizes["Nk"] and longer:
+                    tried, why = longer, ""
+                    continue
                 needed = kept(self.bench, self.base, sizes)
-                return _Near(sizes, others, worth(all_held, scale), executed, needed)
+                return _Near(sizes, others, worth(all_held, scale, needed.reshape(-1)), executed,
+                             needed)  # fmt: skip
             if not self.refused:  # nothing looked like scores: other sizes show no more
                 break
         self.refused.append(
@@ -204,6 +216,12 @@ class _Search:
         _, launches = self.bench.run(observed.compiled, sizes, q, k, v, observer)
         self.grids = {n: (x.grid, x.block) for n, x in enumerate(launches)}
         return tracks(observer), told(launches)
+
+    def blocks(self, track: Track) -> Array:
+        """A number of the block of each visit."""
+        launch, thread = track.threads >> THREAD_BITS, track.threads & (1 << THREAD_BITS) - 1
+        threads = np.array([np.prod(self.grids[n][1]) for n in range(len(self.grids))])
+        return np.asarray(launch << THREAD_BITS // 2 | thread // threads[launch])
 
     def seen(self, observed: Observed, sizes: Sizes) -> _Run:
         self.said(f"probing at {_words(sizes)}")
@@ -254,6 +272,7 @@ class _Search:
         again = self.observe(looks)
         first_run = self.seen(again, near.sizes)
         runs = [first_run, self.second(again, near.others, first_run.kernels)]
+        needs = [near.keep, kept(self.bench, self.base, runs[1].sizes)]
         scale = self.bench.scale(near.sizes)
         codes = Codes(near.sizes)
         whole = [
@@ -269,7 +288,7 @@ class _Search:
         parts: list[tuple[Held, Track]] = []
         loops: dict[tuple[Path, int, str], Loop] = {}
         for some in sets[:MOST_HOOKS]:
-            made = self.hook(again, runs, some, near.keep)
+            made = self.hook(again, runs, some, needs)
             if isinstance(made, str):
                 self.refused.append(made)
             else:
@@ -278,8 +297,12 @@ class _Search:
                 loops |= {(x.file, x.line, x.counter): x for x in made[1]}
                 if len(hooks) == ENOUGH:
                     break
-        rows = list(self.rows(again, tried, near)) if hooks else []
-        return hooks, list(loops.values()), rows, parts
+        visits = list(loops.values())
+        known, _ = quantities(drawn.scores, near.keep, visits)
+        whole_rows = [t for t, e in zip(tried, held_by, strict=True)
+                      if always(e, drawn.tracks[e.look], known)]  # fmt: skip
+        rows = list(self.rows(again, whole_rows, near)) if hooks else []
+        return hooks, visits, rows, parts
 
     def rows(self, again: Observed, tried: Sequence[End], near: _Near) -> Iterator[Row]:
         """Where the rows' sum divides, then where their maximum enters: the first place of each
@@ -332,59 +355,78 @@ class _Search:
                 )
 
     def hook(
-        self, again: Observed, runs: list[_Run], some: tuple[Held, ...], keep: Array
+        self, again: Observed, runs: list[_Run], some: tuple[Held, ...], needs: list[Array]
     ) -> tuple[Hook, list[Loop], list[tuple[Held, Track]]] | str:
-        """One set: its places with their coordinates; else why it is none."""
+        """One set: its places with their coordinates; else why it is none.
+
+        Args:
+            needs: the scores that the output depends on in each run.
+        """
         places: list[Place] = []
         loops: list[Loop] = []
         parts: list[tuple[int, Held, Track]] = []
+        counts = [np.zeros(keep.size, np.int64) for keep in needs]
         at = ""
         for one in some:
-            number = one.look
-            look = again.looks[number]
+            look = again.looks[one.look]
             if look is None:
                 return f"{at}a place cannot be written"
             at = f"{look.at.file.name}:{look.at.line}: {look.expression}: "
-            seen: list[Seen] = []
-            for run in runs:
-                sizes, found = run.sizes, run.tracks
-                track = found.get(number)
-                if track is None:
-                    return f"{at}not reached at {_words(sizes)}"
-                scale = self.bench.scale(sizes)
-                ratio = one.factor / self.bench.scale(runs[0].sizes)
-                by = one.factor if one.factor == 1 else ratio * scale
-                now = held(number, track, Codes(sizes), (by,))
-                if isinstance(now, str) or now.words != one.words:
-                    return f"{at}holds scores at {_words(runs[0].sizes)} and not at {_words(sizes)}"
-                numbers = {}
-                for k, expression in enumerate(look.at.scope, start=number + 1):
-                    other = found.get(k)
-                    if other is not None and np.array_equal(other.threads, track.threads):
-                        numbers[expression] = other
-                seen.append(Seen(sizes, scale, now, track, numbers, run.grids))
-            explained = explain(look.at, look.expression, seen)
-            if isinstance(explained, str):
-                return at + explained
+            seen = self.at_place(look, one, runs)
+            explained = seen if isinstance(seen, str) else explain(look.at, look.expression, seen)
+            if isinstance(seen, str) or isinstance(explained, str):
+                return f"{at}{explained}"
             places.append(explained[0])
             loops += explained[1]
-            parts.append((number, seen[0].held, seen[0].track))
+            parts.append((one.look, seen[0].held, seen[0].track))
+            for count, there in zip(counts, seen, strict=True):
+                count += there.held.covered
+        for run, count, keep in zip(runs, counts, needs, strict=True):
+            lacking = int((keep.reshape(-1) & (count == 0)).sum())
+            if lacking:
+                words = f"lacks {lacking} of {int(keep.sum())} scores that the output depends on"
+                return f"{at}{words} at {_words(run.sizes)}"
+            if count.max() > 1:
+                return f"{at}holds some scores twice at {_words(run.sizes)}"
         self.said(f"trying {at[:-2]}")
-        wrong = judge(self.bench, again.compiled, runs[0].sizes, parts, keep)
+        wrong = judge(self.bench, again.compiled, runs[0].sizes, parts, needs[0])
         if wrong:
             return at + wrong
         held_ = some[0]
         scale = self.bench.scale(runs[0].sizes)
         name = factors(scale).get(held_.factor, f"{held_.factor:.6g}")
         evidence = (
-            f"at {_words(runs[0].sizes)} it held {name} * (q . k) of "
-            f"{sum(int(p[1].covered.sum()) for p in parts)} pairs once"
-            f"{f' in each of {held_.replicas} threads' if held_.replicas > 1 else ''}; at "
-            f"{_words(runs[1].sizes)} its coordinates held again; other scores put there "
+            f"at {_words(runs[0].sizes)} it held {name} * (q . k) of {int(counts[0].sum())} pairs "
+            f"once{f' in each of {held_.replicas} threads' if held_.replicas > 1 else ''}; at "
+            f"{_words(runs[1].sizes)} that and its coordinates held again; other scores put there "
             "gave their own attention in O"
         )
-        hook = Hook(tuple(places), held_.factor, scale, held_.replicas, evidence)
+        hook = Hook(tuple(places), held_.factor, scale, held_.replicas, evidence,
+                    probed=runs[0].sizes)  # fmt: skip
         return hook, loops, [(one, track) for _, one, track in parts]
+
+    def at_place(self, look: Look, one: Held, runs: list[_Run]) -> list[Seen] | str:
+        """What each run saw at a place, with the numbers in scope; else why it is none."""
+        seen: list[Seen] = []
+        for run in runs:
+            track = run.tracks.get(one.look)
+            if track is None:
+                return f"not reached at {_words(run.sizes)}"
+            scale = self.bench.scale(run.sizes)
+            ratio = one.factor / self.bench.scale(runs[0].sizes)
+            by = one.factor if one.factor == 1 else ratio * scale
+            now = held(one.look, track, Codes(run.sizes), (by,))
+            if isinstance(now, str) or now.words != one.words:
+                there, not_here = _words(runs[0].sizes), _words(run.sizes)
+                return f"holds scores at {there} and not at {not_here}"
+            numbers = {
+                expression: other
+                for k, expression in enumerate(look.at.scope, start=one.look + 1)
+                if (other := run.tracks.get(k)) is not None
+                and np.array_equal(other.threads, track.threads)
+            }
+            seen.append(Seen(run.sizes, scale, now, track, numbers, run.grids))
+        return seen
 
 
 @dataclass(frozen=True, slots=True)

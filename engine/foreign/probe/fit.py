@@ -17,6 +17,7 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 _SAMPLES = 500
 _MOST_BITS = 10  # of a thread's number
+_SHORT = 4  # terms of a sum that nothing shorter is looked for, those with a factor twice
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,13 +90,18 @@ def solve(base: Array, columns: Sequence[Column]) -> Sum | None:
         found.append(plain)
     if plain is None or len(plain.terms) > 2:
         # A thread's number beside its digits, or numbers that have nothing to do with it, may span
-        # it with fractions: then without those.
+        # it with fractions; and what the source makes of a thread's number may be a longer way to
+        # say it than digits are.
         whole_of = {c.text for c in few if c.bit >= 0}
         digits = [c for c in few if c.bit >= 0 or c.text not in whole_of]
-        tiers = (few, digits, [c for c in digits if c.cost == 2 or c.bit >= 0])
-        other = next((s for t in tiers if (s := _eliminate(base[rows], t)) is not None), None)
-        if other is not None:
-            found.append(other)
+        apart = [c for c in digits if c.bit >= 0 or not _of_digits(c, digits)]
+        tiers = (few, digits, apart, [c for c in digits if c.cost == 2 or c.bit >= 0])
+        for tier in tiers:
+            other = _eliminate(base[rows], tier)
+            if other is not None:
+                found.append(other)
+                if other.awkward[0] <= _SHORT:
+                    break
     whole = {id(f): c for f, c in zip(few, varied, strict=True)}
     for one in sorted(found, key=lambda s: s.awkward):
         terms = tuple((w, whole[id(c)]) for w, c in one.terms)
@@ -103,6 +109,16 @@ def solve(base: Array, columns: Sequence[Column]) -> Sum | None:
         if np.array_equal(total, base):
             return replace(one, terms=terms)
     return None
+
+
+def _of_digits(column: Column, columns: Sequence[Column]) -> bool:
+    """Whether a thread's number says what a column is."""
+    digits = [c.values for c in columns if c.bit >= 0]
+    if not digits:
+        return False
+    thread = np.unique(np.stack(digits, axis=1), axis=0, return_inverse=True)[1].reshape(-1)
+    both = np.unique(np.stack([thread, column.values], axis=1), axis=0)
+    return len(both) == int(thread.max()) + 1
 
 
 def _plain(base: Array, columns: Sequence[Column]) -> Sum | None:
@@ -185,11 +201,11 @@ def thread_bits(name: str, values: Array) -> list[Column]:
             for k in range(min(count, _MOST_BITS))]  # fmt: skip
 
 
-def spelled(found: Sum, names: Mapping[int, str]) -> str:
+def spelled(found: Sum, names: Mapping[str, str]) -> str:
     """The sum as C++.
 
     Args:
-        names: what a factor is called, where something in scope is always that number.
+        names: what the factor of a term is called, by the term.
     """
     parts: list[str] = []
     bits: dict[str, dict[int, tuple[int, Column]]] = {}
@@ -207,13 +223,13 @@ def spelled(found: Sum, names: Mapping[int, str]) -> str:
     return " + ".join(parts).replace("+ -", "- ")
 
 
-def _times(weight: int, text: str, names: Mapping[int, str]) -> str:
+def _times(weight: int, text: str, names: Mapping[str, str]) -> str:
     if weight == 1:
         return text
     plain = text if text.replace("_", "").replace(".", "").isalnum() else f"({text})"
     if weight == -1:
         return f"-{plain}"
-    return f"{plain} * {names.get(weight, weight)}"
+    return f"{plain} * {names.get(text, weight)}"
 
 
 def _digits(name: str, weights: Mapping[int, int], top: int) -> list[str]:

@@ -198,6 +198,18 @@ def ended(track: Track, table: Array) -> float:
     return min(share(got, rows), share(rows, np.unique(track.floats)))
 
 
+def always(end: End, track: Track, known: Mapping[str, Array]) -> bool:
+    """Whether a variable holds a row's number each time that a thread comes by, over the keys of
+    the tiles so far: what holds other things in between, another call's or a thread's own part, is
+    no place to replace it.
+
+    Args:
+        known: of `quantities`.
+    """
+    got = _sorted(track.floats[np.abs(track.floats) < 1e30])
+    return share(got, known[end.what] * end.times) >= _SAME
+
+
 def last(track: Track) -> Array:
     """What each thread saw last: [threads, words]."""
     backwards = track.threads[::-1]

@@ -56,6 +56,7 @@ class Hook:
         replicas: how many threads hold each score.
         evidence: one sentence that a person can check.
         sizes: a case that launches what the places are in, where the kernel's first does not.
+        probed: the sizes at which they held each score once: such that each loop runs.
     """
 
     places: tuple[Place, ...]
@@ -64,6 +65,7 @@ class Hook:
     replicas: int
     evidence: str
     sizes: Mapping[str, int] = field(default_factory=dict)
+    probed: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

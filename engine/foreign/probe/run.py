@@ -109,31 +109,71 @@ def probing_sizes(bench: Bench) -> list[tuple[Sizes, list[Sizes]]]:
     launcher is told. There heads share keys, and lengths differ, where no case that the kernel was
     given says otherwise; one that does not do that reads out of bounds, and the next are tried.
     """
-    asked = [complete(bench.entry, s) for s in bench.asked.sizes]
-    told = bench.entry.sizes
-    head = asked[0]["D"] if asked else bench.asked.head_dim
-    longest = max((max(s["Nk"], s["Nq"]) for s in asked), default=128)
-    step = 16 if longest <= 64 else 64 if longest <= 128 else 128
-    long = -(-longest // step) * step
-    other = next((s["D"] for s in asked if s["D"] != head), head) if "D" in told else head
-    shared = "Hkv" in told and (not asked or any(s["Hkv"] != s["Hq"] for s in asked))
-    uneven = "Nk" in told and "Nq" in told and (not asked or any(s["Nq"] != s["Nk"] for s in asked))
+    asked = _Cases.of(bench)
+    step = 16 if asked.longest <= 64 else 64 if asked.longest <= 128 else 128
+    long = -(-asked.longest // step) * step
     out: list[tuple[Sizes, list[Sizes]]] = []
     for n in dict.fromkeys((long, 2 * long, 64, 128, 256)):
-        first = _sizes(bench, 2, 3, 3, n, n, head)
-        second = [
-            _sizes(bench, 1, 4, 2 if gqa else 4, more, keys, d)
-            for gqa in dict.fromkeys((shared, False))
+        lengths = [
+            (more, keys)
             for more in ((2 * n, n + n // 2) if bench.half else (n + n // 2, 2 * n))
-            for keys in dict.fromkeys((n + n // 2 + 2 * n - more if uneven else more, more))
-            for d in dict.fromkeys((other, head))
+            for keys in dict.fromkeys((n + n // 2 + 2 * n - more if asked.uneven else more, more))
         ]
-        allowed = [s for s in second if s is not None]
-        if first is not None and allowed:
-            out.append((first, allowed))
+        out += asked.pairs(bench, (2, 3), n, (1, 4), lengths)
     if not out:
         raise InputError("no sizes of whole tiles are allowed by the reference")
     return out
+
+
+def longer_sizes(bench: Bench, keys: int, whole: int) -> list[tuple[Sizes, list[Sizes]]]:
+    """The same with at least so many keys, in multiples of `whole`; few heads, so that all pairs
+    are told apart."""
+    asked = _Cases.of(bench)
+    n = -(-keys // whole) * whole
+    lengths = [(n + whole, n + whole)]
+    return asked.pairs(bench, (1, 3), n, (2, 2),
+                       [(n - whole, n + whole), *lengths] if asked.uneven else lengths)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _Cases:
+    """What the cases that a kernel was given say of its sizes: the head sizes, and whether heads
+    may share keys and lengths differ."""
+
+    heads: tuple[int, ...]
+    longest: int
+    shared: bool
+    uneven: bool
+
+    @staticmethod
+    def of(bench: Bench) -> _Cases:
+        asked = [complete(bench.entry, s) for s in bench.asked.sizes]
+        told = bench.entry.sizes
+        head = asked[0]["D"] if asked else bench.asked.head_dim
+        other = next((s["D"] for s in asked if s["D"] != head), head) if "D" in told else head
+        return _Cases(
+            (head, other), max((max(s["Nk"], s["Nq"]) for s in asked), default=128),
+            "Hkv" in told and (not asked or any(s["Hkv"] != s["Hq"] for s in asked)),
+            {"Nq", "Nk"} <= told and (not asked or any(s["Nq"] != s["Nk"] for s in asked)),
+        )  # fmt: skip
+
+    def pairs(
+        self, bench: Bench, own: tuple[int, int], n: int, second: tuple[int, int],
+        lengths: Sequence[tuple[int, int]],
+    ) -> list[tuple[Sizes, list[Sizes]]]:  # fmt: skip
+        """First sizes of `n` rows and keys with the second ones that the reference allows; B and Hq
+        of both are given."""
+        head, other = self.heads
+        first = _sizes(bench, *own, own[1], n, n, head)
+        b, hq = second
+        allowed = [
+            sizes
+            for gqa in dict.fromkeys((self.shared, False))
+            for rows, keys in lengths
+            for d in dict.fromkeys((other, head))
+            if (sizes := _sizes(bench, b, hq, hq // 2 if gqa else hq, rows, keys, d)) is not None
+        ]
+        return [(first, allowed)] if first is not None and allowed else []
 
 
 def _sizes(bench: Bench, b: int, hq: int, hkv: int, nq: int, nk: int, d: int) -> Sizes | None:

@@ -30,6 +30,7 @@ from engine.gates.g3_source.lowering_check import G3, judge_lowered
 from engine.lift import KernelPackage
 from engine.lift.cpp.provenance import Lifted
 from engine.priority import stand_back
+from engine.spec.recipes.recipe import Recipe
 from engine.types import VerdictKind
 
 Progress = Callable[[str], None]
@@ -44,6 +45,7 @@ def judge_apart(
     target: Module,
     lowered: bytes,
     arch: str,
+    recipe: Recipe | None,
     *,
     cancel: threading.Event | None = None,
     progress: Progress = lambda _: None,
@@ -54,7 +56,9 @@ def judge_apart(
         Interrupted: `cancel` was set; the process and its compilers are gone.
         ChildEnded: the process ended without an answer.
     """
-    request = pickle.dumps((package, lifted, target, lowered, arch), pickle.HIGHEST_PROTOCOL)
+    request = pickle.dumps(
+        (package, lifted, target, lowered, arch, recipe), pickle.HIGHEST_PROTOCOL
+    )
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(
             child_command("engine.gates.g3_source.g3_process"), env=child_environment(),
@@ -144,7 +148,7 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
     (size,) = _SIZE.unpack(requests.read(_SIZE.size))
-    package, lifted, target, lowered, arch = pickle.loads(requests.read(size))  # from our parent
+    asked = pickle.loads(requests.read(size))  # from our parent
     cancel = threading.Event()
     threading.Thread(target=_watch, args=(requests, cancel), daemon=True).start()
     send_lock = threading.Lock()
@@ -156,10 +160,7 @@ def main() -> None:
                 data = data[answers.write(data) :]
 
     try:
-        found = judge_lowered(
-            package, lifted, target, lowered, arch,
-            cancel=cancel, progress=lambda text: send({"progress": text}),
-        )  # fmt: skip
+        found = judge_lowered(*asked, cancel=cancel, progress=lambda text: send({"progress": text}))
     except Exception as error:
         send({"error": describe(failure_of(error))})
         return

@@ -23,11 +23,13 @@ from engine.cuir.matching import Pairs
 from engine.cuir.nodes import Field, Module, Path
 from engine.errors import InputError, LiftError, MissingTool
 from engine.gates.g3_source.conformance import read_records, told, unproven
+from engine.gates.g3_source.speed import SPEED, beside
 from engine.lift import KernelPackage, Lifted, lift_source, specialisation_key
 from engine.lift.cpp.provenance import Span
 from engine.lift.files.meanings import known_meanings, like, unexplained
 from engine.lower.lower import Lowered
 from engine.lower.spans import allowed_spans, union, verify_spans
+from engine.spec.recipes.recipe import Recipe
 from engine.types import UNFINISHED, VerdictKind
 
 Lowering = Lowered
@@ -50,11 +52,13 @@ def judge_lowered(
     target: Module,
     lowered: bytes,
     arch: str,
+    recipe: Recipe | None,
     *,
     cancel: threading.Event | None = None,
     progress: Progress = lambda _: None,
 ) -> G3:
-    """Spans, relift of every specialisation, compile, resources: the first thing wrong, or a pass.
+    """Spans, relift of every specialisation, compile, resources: the first thing wrong, or a pass,
+    which says the predicted speed. `recipe` is what the spec asks for, where it was read.
 
     Raises:
         Interrupted: `cancel` was set.
@@ -85,6 +89,10 @@ def judge_lowered(
     reason = f"lifts to the target again; {kinds} compile for {arch} without a loss"
     words, details["conformance"] = _conformance(lowered, package)
     reason += f"; {words}" if words else ""
+    progress("G3: predicting the speed")
+    speed = beside(lifted.module, target, recipe)
+    details[SPEED] = speed.to_json()
+    reason += f"; {speed.words}"
     return G3(VerdictKind.PASS, reason, details, made.compiler)
 
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from engine.build.tools.toolchain import Toolchain, find_toolchain
 from engine.cuir.nodes import Module
@@ -21,6 +21,7 @@ from engine.errors import InputError, MissingTool, StoreError
 from engine.files import SOURCE_LIMIT, read_file, read_spec
 from engine.foreign.cases import complete
 from engine.foreign.check import Asked, kernels_of_cases
+from engine.foreign.includes import read_source
 from engine.foreign.launcher import Launcher, declaration, read_launcher
 from engine.foreign.overlay import below, overlaid
 from engine.foreign.package import MANIFEST, manifest_text
@@ -29,6 +30,7 @@ from engine.foreign.probe.found import found_text, source_lines
 from engine.foreign.probe.places import Found as Places
 from engine.foreign.reference import Reference, read_reference
 from engine.gates.outcome import Found
+from engine.gpu.job import Contents
 from engine.graft.cases import cases_for, empty_rows
 from engine.graft.compare import Patched as Again
 from engine.graft.compare import same_scores
@@ -53,6 +55,7 @@ from engine.graft.tiles import fewer_tiles
 from engine.lift.cpp.provenance import Lifted
 from engine.package.export import SCHEMA, with_verdicts
 from engine.package.texts import adapted_text
+from engine.service.executed.gpu_job import job_of
 from engine.service.session.adaptation import Adaptation, Proposed, pretty_json
 from engine.service.session.content import LOWERED, RECIPE
 from engine.service.session.disk_inputs import kernel_moved, spec_modules, spec_moved
@@ -121,7 +124,6 @@ class ExecutedWork(Work):
 
     shown = {Stage.LIFTED: FOUND, Stage.TARGET: PATCH}
     words = {Stage.LIFTED: "executed as PTX", Stage.TARGET: "patch"}
-    no_gpu = "not run on a GPU: a job packs kernels that are lifted"
 
     def assumed_ops(self) -> tuple[str, ...]:
         return ()
@@ -498,6 +500,9 @@ class ExecutedWork(Work):
 
     # --- what goes out -----------------------------------------------------------------------
 
+    def own_job(self, bench: Mapping[str, Any]) -> Contents:
+        return job_of(self, bench)
+
     def own_files(self, level: Level) -> dict[str, bytes]:
         """The folder of an accepted session by name, as `cubridge import` has it: the patched files
         with all that is beside them, the spec for the reference, the patch, what was judged."""
@@ -588,7 +593,7 @@ def chosen(
 def _below(folder: Path, prefix: str) -> dict[str, bytes]:
     """The files below a folder by name."""
     return {
-        prefix + p.relative_to(folder).as_posix(): read_file(p, "make it readable", SOURCE_LIMIT)
+        prefix + p.relative_to(folder).as_posix(): read_source(p)
         for p in sorted(folder.rglob("*"))
         if p.is_file() and "__pycache__" not in p.parts
     }

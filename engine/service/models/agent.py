@@ -95,7 +95,7 @@ def propose_by_agent(work: Adaptation, text: str) -> Offered:
     ending = Ending.COMPLETE if text.strip() else Ending.EMPTY
     if len(text) > MAX_CHARACTERS:
         ending, text = Ending.LENGTH, text[:MAX_CHARACTERS]
-    gates = ModelGates(work, Gate.G2, lambda _: None, nullcontext).judge(recipe)
+    gates = ModelGates(work, task, Gate.G2, lambda _: None, nullcontext).judge(recipe)
     request = Request(work.actor, (_ASKED,), Parameters())
     attempt = tried(request, Reply(ending, text), judge_edit(task, gates), candidate=1)
     proposal = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from engine.child.client import ChildFailed
 from engine.cuir.changes.ids import assign
@@ -14,6 +14,7 @@ from engine.errors import InputError
 from engine.llm.types import Message
 from engine.service.models.llm_conversation import Conversation, Events, Result
 from engine.service.models.llm_examples import accepted_example, offered_examples
+from engine.service.models.llm_findings import room_words
 from engine.service.models.llm_gates import ModelGates
 from engine.service.models.llm_sending import Consent, Outgoing, Part, manual, size_of
 from engine.service.session.adaptation import pretty_json
@@ -48,11 +49,12 @@ from sessions.events import ArtifactSet, Body, ProposalMade, TranscriptAdded
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What the person adds to a run."""
+    """What the person adds to a run, and how many answers each candidate has."""
 
     instruction: str = ""
     comments: tuple[Comment, ...] = ()
     examples: tuple[Example, ...] = ()
+    answers: int = 1
 
 
 def task_of(work: Work, wish: Wish | None = None) -> tuple[Task, Recipe | None]:
@@ -76,7 +78,7 @@ def task_of(work: Work, wish: Wish | None = None) -> tuple[Task, Recipe | None]:
     base = work.compose()
     task = Task(
         work.package.name, base, assign(base), work.spec.name, source.text, recipe, unread,
-        interface, wish.instruction, wish.comments, wish.examples,
+        interface, room_words(base), wish.answers, wish.instruction, wish.comments, wish.examples,
     )  # fmt: skip
     return task, recipe
 
@@ -144,11 +146,11 @@ class ModelTransfer(Conversation[Edit]):
             LlmError: the server gave no answer; what came before is recorded.
             InputError: the person did not agree to what would be sent.
         """
-        task, recipe = self.prepare(wish)
+        task, recipe = self.prepare(replace(wish or Wish(), answers=rounds + 1))
         outgoing = self.outgoing(task, candidates * (rounds + 1), prompt)
         start = self.first_prompt(task) if prompt is None else tuple(prompt)
         name = f"model-{1 + sum(p.origin is Origin.MODEL for p in self.work.edits)}"
-        gates = ModelGates(self.work, self.through, self.also, self.turn).judge(recipe)
+        gates = ModelGates(self.work, task, self.through, self.also, self.turn).judge(recipe)
         attempts = self.hold(
             name, outgoing, start, rounds, judge_edit(task, gates),
             candidates=candidates, asked=ASKED,

@@ -3,29 +3,35 @@ specialisation, what else was asked for, and G3."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from engine.cuir.nodes import Module
+from engine.cuir.changes.diff import diff
+from engine.cuir.nodes import Module, Path
 from engine.errors import CuBridgeError, InputError, LowerError
 from engine.gates.g3_source.lowering_check import G3
+from engine.gates.g3_source.speed import SPEED, Speed
+from engine.lift import lift_source
 from engine.lower.lower import lower
+from engine.service.models.llm_findings import found_words, speed_words
 from engine.service.session.other_specialisations import judged, judged_elsewhere, spec_hash
 from engine.service.session.stage_work import Work
 from engine.spec.recipes.recipe import Recipe
 from engine.transfer.binding import Binding
 from engine.transfer.llm.editing import Edit, Gates
 from engine.transfer.llm.outcome import Outcome, Reached
+from engine.transfer.llm.prompt import Task
 from engine.types import Gate, VerdictKind
 
 
 @dataclass(frozen=True, slots=True)
 class ModelGates:
-    """The gates of one session. `through` is the last one that an edit must pass, `also` one more
-    demand (why it is not met), `turn` is held while gates run."""
+    """The gates of one session, for edits of `task`. `through` is the last one that an edit must
+    pass, `also` one more demand (why it is not met), `turn` is held while gates run."""
 
     work: Work
+    task: Task
     through: Gate
     also: Callable[[Module], str | None]
     turn: Callable[[], AbstractContextManager[object]]
@@ -46,7 +52,7 @@ class ModelGates:
             if unmet is not None:
                 found = Outcome(Reached.UNMET, unmet)
             if found.reached is Reached.PASSED and self.through is not Gate.G2:
-                found = self._g3(module, found)
+                found = self._g3(module, recipe, found)
             if spec_hash(self.work) != spec:
                 raise InputError(
                     f"{self.work.spec.name}, or a module that it imports, changed while a model "
@@ -74,12 +80,13 @@ class ModelGates:
         op = str(there.details.get("op") or "")
         return Outcome(Reached.G2, there.reason, op, there.details)
 
-    def _g3(self, module: Module, found: Outcome[Edit]) -> Outcome[Edit]:
-        """The text of G3 and, where nvcc is, its compile: a model can repair what fails there."""
+    def _g3(self, module: Module, recipe: Recipe | None, found: Outcome[Edit]) -> Outcome[Edit]:
+        """The text of G3 and, where nvcc is, its compile: a model can repair what fails there, and
+        hears of the speed of what passes."""
         work = self.work
         try:
             lowered = lower(work.lifted, module)
-            result = work.judge_source(module, lowered.source)
+            result = work.judge_source(module, lowered.source, recipe)
         except LowerError as error:
             return Outcome(Reached.LOWERING, f"it cannot be lowered: {error}")
         except CuBridgeError:
@@ -88,14 +95,26 @@ class ModelGates:
             reason = f"it cannot be lowered ({type(error).__name__}: {error})"
             return Outcome(Reached.LOWERING, reason)
         if result.kind is VerdictKind.FAIL:
-            return Outcome(Reached.LOWERING, result.reason + lowered_line(result, lowered.source))
-        return found
+            pairs = diff(self.task.base, module).pairs
+            ids = {new: self.task.ids[old] for old, new in pairs.items() if old in self.task.ids}
+            said = compilers_words(work, result, lowered.source, module, ids)
+            return Outcome(Reached.LOWERING, result.reason, found=said)
+        speed = Speed.of(result.details)
+        if speed is None or speed.problem:
+            return found
+        details = {**found.details, SPEED: speed.to_json()}
+        return replace(found, details=details, better=speed_words(speed, result.details))
 
 
-def lowered_line(result: G3, source: bytes) -> str:
-    """The line of the lowered source that G3 names, since a model sees CuIR alone."""
-    number = result.details.get("line")
-    lines = source.decode("utf-8", "replace").split("\n")
-    if not isinstance(number, int) or not 1 <= number <= len(lines):
-        return ""
-    return f"\n    {lines[number - 1].strip()}"
+def compilers_words(
+    work: Work, result: G3, source: bytes, module: Module, ids: Mapping[Path, str]
+) -> str:
+    """All that G3 found in a lowered source, each error at its op of `module`; a model knows its
+    statements by `ids`."""
+    lifted = work.lifted
+    binding = {k: v for k, v in lifted.specialisation.items() if k != "arch"}
+    try:
+        again = lift_source(source, binding, work.options.arch, entry=work.package.entry)
+    except CuBridgeError:
+        again = None
+    return found_words(result.details, source, again, module, ids)

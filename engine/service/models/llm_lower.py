@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from engine.errors import CuBridgeError, InputError
 from engine.llm.types import Message
 from engine.service.models.llm_conversation import Conversation, Result
-from engine.service.models.llm_gates import lowered_line
+from engine.service.models.llm_gates import compilers_words
 from engine.service.models.llm_sending import Outgoing, Part, manual, size_of
 from engine.service.session.adaptation import Adaptation
 from engine.service.session.content import LOWERED
@@ -99,12 +99,14 @@ class ModelLower(Conversation[Texts]):
             return Outcome(Reached.UNREADABLE, error.message, stage="It could not be applied:")
         source = lowered_source(texts, task)
         try:
-            found = self.work.judge_source(self.work.target, source)
+            found = self.work.judge_source(self.work.target, source, self.work.recipe)
         except CuBridgeError as error:
             return Outcome(Reached.G3, str(error), stage="Gate G3 found:", value=texts)
         if found.kind is VerdictKind.FAIL:
-            reason = found.reason + lowered_line(found, source)
-            return Outcome(Reached.G3, reason, stage="Gate G3 found:", value=texts)
+            said = compilers_words(self.work, found, source, self.work.target, {})
+            return Outcome(
+                Reached.G3, found.reason, stage="Gate G3 found:", found=said, value=texts
+            )
         return Outcome(Reached.PASSED, f"G3: {found.reason}", value=texts)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import InputError
-from engine.gpu.job import Contents, compares_lse, hashes_of, keys_of
+from engine.gpu.job import Contents, Lifted, compares_lse, hashes_of, keys_of
 from engine.gpu.recomputed import first_difference, recomputed, worker_words
 from engine.gpu.result import import_result, matching, read_results, verdict_of
 from engine.gpu.schema import fault_of_rows
@@ -47,11 +47,14 @@ def contents_of(
         raise InputError(
             f"session {session} has no lowered kernel yet", fix=f"cubridge lower {session}"
         )
-    binding = work.binding  # of a kernel that is executed as PTX: refused here
     asked = asked_of(work)
     check_kernel(work)
     check_spec(work)
-    package = work.package
+    theirs = work.own_job(bench or {})
+    if theirs is not None:
+        _check_built(session, only, theirs.specialisations)
+        return theirs
+    binding, package = work.binding, work.package
     primary = specialisation_key(work.options.specialisation)
     _check_built(session, only, chosen(package, (), primary, asked))
     source = work.session.artifact(Stage.LOWERED, LOWERED).data
@@ -65,7 +68,7 @@ def contents_of(
         archs=package.archs,
         specialisations=chosen(package, only, primary, asked),
         primary=primary,
-        module=work.target,
+        kind=Lifted(work.target),
         spec=work.spec,
         options=work.options.spec,
         asked=asked,
@@ -132,7 +135,7 @@ def contents_by_rules(
         archs=package.archs,
         specialisations=chosen(package, only, key, recipe),
         primary=key,
-        module=module,
+        kind=Lifted(module),
         spec=spec,
         options={},
         asked=recipe,

@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from engine.child.wire import ChildFailed, failure_of
 from engine.cuir.nodes import Module
@@ -23,6 +23,7 @@ from engine.gates.analysis.reference_mismatch import (
 )
 from engine.gates.g3_source.g3_process import judge_apart
 from engine.gates.g3_source.lowering_check import G3, Lowering, judge_lowered
+from engine.gates.g3_source.speed import too_slow
 from engine.gates.outcome import Found
 from engine.lift.cpp.provenance import Lifted
 from engine.lift.files.meanings import assumed, released
@@ -48,6 +49,9 @@ from engine.types import (
     Verdict,
     VerdictKind,
 )
+
+if TYPE_CHECKING:
+    from engine.gpu.job import Contents
 
 GATE_SECONDS = 300.0
 Steps = list[tuple[Step, Module]]
@@ -214,7 +218,8 @@ class Work(Content):
 
     def weigh_lowered(self, lowering: Lowering | None = None) -> Verdict:
         """G3: the lowered bytes lift to the target again, only allowed bytes changed, and nvcc
-        builds them without losing what the source had."""
+        builds them without losing what the source had, at no less than half of its predicted
+        speed."""
         self.bench.progress("G3: lifting the lowered source again, and compiling it")
         begin = time.monotonic()
         moved = kernel_moved(self)
@@ -222,7 +227,7 @@ class Work(Content):
             return self._moved_on(Gate.G3, begin, moved)
         lowered = self.session.artifact(Stage.LOWERED, LOWERED).data
         try:
-            result = self.judge_source(self.target, lowered)
+            result = self.judge_source(self.target, lowered, self.recipe)
         except ChildFailed as error:
             return self._unfinished(Gate.G3, begin, error.message)
         except CuBridgeError:
@@ -235,14 +240,18 @@ class Work(Content):
             details["total_lines"] = lowering.total_lines
         if result.kind is VerdictKind.NOT_RUN:
             return self.not_run(Gate.G3, begin, result.reason, details, compiler=result.compiler)
-        found = Found(result.kind is VerdictKind.PASS, result.reason, details)
+        ok, reason = result.kind is VerdictKind.PASS, result.reason
+        if too_slow(details):
+            ok, reason = False, f"below half of the bare kernel's speed; {reason}"
+        found = Found(ok, reason, details)
         return self.found(Gate.G3, begin, found, compiler=result.compiler)
 
-    def judge_source(self, target: Module, lowered: bytes) -> G3:
-        """G3 of any target and lowered source of this session."""
+    def judge_source(self, target: Module, lowered: bytes, recipe: Recipe | None) -> G3:
+        """G3 of any target and lowered source of this session, whatever its predicted speed;
+        `recipe` is what the spec asks for, where it was read."""
         judge = judge_apart if self.bench.apart else judge_lowered
         return judge(
-            self.package, self.lifted, target, lowered, self.options.arch,
+            self.package, self.lifted, target, lowered, self.options.arch, recipe,
             cancel=self.bench.cancel, progress=self.bench.progress,
         )  # fmt: skip
 
@@ -271,6 +280,10 @@ class Work(Content):
         # What rests on given meanings says so until a GPU has run the bytes themselves.
         rests_on = () if gate is Gate.G4 else self.assumed_ops()
         return Verdict(gate, kind, reason, seconds, self.subject(stage, **more), details, rests_on)
+
+    def own_job(self, bench: Mapping[str, Any]) -> Contents | None:
+        """The GPU job of a kernel of others; None for one that is lifted."""
+        return None
 
     def own_files(self, level: Level) -> dict[str, bytes] | None:
         """The files of an accepted kernel of others; None for one that a package is made of."""

@@ -15,9 +15,10 @@ from engine.child.wire import failure_of
 from engine.cost.timeline.events import Timeline
 from engine.cuir.nodes import Module
 from engine.cuir.parser import parse_module
+from engine.gates.g3_source.speed import Setting, setting_of
 from engine.lower.spelling.legal import legal
 from engine.priority import stand_back
-from engine.service.views.consequence import Setting, cost_of, setting_of, timeline_of
+from engine.service.views.consequence import cost_of, timeline_of, where_of
 from engine.service.views.costing import ALL, EXPERT, Cost, Question
 from engine.transfer.proposals.review import compose
 from engine.types import Decision, DecisionKind
@@ -50,7 +51,7 @@ def main() -> None:
     except Exception as error:
         say(name=EXPERT, cost=Cost(problem=failure_of(error).message).to_json())
         return
-    say(where=asdict(setting.where))
+    say(where=asdict(where_of(setting)))
 
     def without(gone: frozenset[str]) -> Module:
         taken = {

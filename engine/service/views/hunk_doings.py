@@ -6,9 +6,12 @@ from collections.abc import Iterator, Mapping
 
 from engine.cuir.changes.edits import Edit, EditHunk, EditKind, Node
 from engine.cuir.nodes import (
+    CONTRARY,
     Assign,
     Call,
+    Compare,
     Do,
+    Expr,
     Field,
     For,
     Function,
@@ -16,12 +19,14 @@ from engine.cuir.nodes import (
     Module,
     Path,
     Stmt,
+    Unary,
     stmt_exprs,
     walk,
     walk_block,
     walk_expr,
 )
 from engine.cuir.ops import OPS
+from engine.cuir.printer import print_expr
 from engine.errors import CuBridgeError
 from engine.transfer.match import find_attention
 
@@ -34,21 +39,20 @@ class Doings:
     """Words for the hunks between two modules."""
 
     def __init__(self, base: Module, proposed: Module) -> None:
-        self._loops = {p for m in (base, proposed) for p, s in walk(m) if isinstance(s, For)}
+        self._old, self._new = dict(walk(base)), dict(walk(proposed))
         self._known = {(p[0], s.target) for p, s in walk(base) if isinstance(s, Assign)}
         self._old_ops = {name for _, s in walk(base) for name in _ops_of(s)}
         self._device = {f.name for f in base.functions if f.kind == "device"}
         self._roles, self._values = _roles(base)
 
     def of(self, hunk: EditHunk) -> tuple[str, ...]:
-        """What the hunk does, then a line for each op that a reader may not know."""
+        """What the hunk does, then a line for each op that the base has nowhere."""
         told = list(dict.fromkeys(self._edit(e) for e in hunk.edits))
         if len(told) > MOST:
             told = [*told[:MOST], f"{len(told) - MOST} more"]
         added = dict.fromkeys(op for e in hunk.edits for op in _ops_of(e.new))
         new = [op for op in added if op not in self._old_ops]
-        shown = new or list(dict.fromkeys(op for e in hunk.edits for op in _outermost(e)))
-        docs = {op: OPS[op].doc.split(". ")[0].rstrip(".") for op in shown[:MOST]}
+        docs = {op: OPS[op].doc.split(". ")[0].rstrip(".") for op in new[:MOST]}
         return ("; ".join(told), *(f"{op}: {words}" for op, words in docs.items()))
 
     def _edit(self, edit: Edit) -> str:
@@ -70,14 +74,24 @@ class Doings:
             case _:
                 return self._statement(verb, edit, node, path)
 
+    def _where(self, path: Path, stmts: Mapping[Path, Stmt]) -> str:
+        """The kernel, whether in a loop of it, and which of its warps, by the first branch."""
+        around = [(stmts.get(path[:n]), path[n]) for n in range(1, len(path))]
+        loops = [n for n, (stmt, _) in enumerate(around) if isinstance(stmt, For)]
+        warps = ""
+        for stmt, way in around[: loops[0] if loops else None]:
+            if isinstance(stmt, If) and not warps:
+                warps = f" where {print_expr(stmt.cond if way == 'then' else _contrary(stmt.cond))}"
+        loop = "'s loop" if loops else ""
+        return f"in {path[0]}{loop}{warps}"
+
     def _statement(self, verb: str, edit: Edit, node: Stmt, path: Path) -> str:
-        inside = any(path[:n] in self._loops for n in range(1, len(path)))
-        where = f"in {'the loop of ' if inside else ''}{path[0]}"
+        where = self._where(path, self._old if edit.new_path is None else self._new)
         match node:
             case Assign(target):
                 name = _with_role(target, self._values)
                 if edit.kind is EditKind.INSERT and (path[0], target) in self._known:
-                    return f"computes {name} once more {where}"
+                    return f"computes {name} again {where}"
                 how = "how " if edit.kind is EditKind.CHANGE else ""
                 return f"{verb} {how}{name}{' is computed' if how else ''} {where}"
             case Do(call):
@@ -89,6 +103,14 @@ class Doings:
                 return f"{verb} a branch {where}"
             case _:
                 return f"{verb} a statement {where}"
+
+
+def _contrary(cond: Expr) -> Expr:
+    match cond:
+        case Compare(op, left, right):
+            return Compare(CONTRARY[op], left, right)
+        case _:
+            return Unary("not", cond)
 
 
 def _with_role(name: str, roles: Mapping[str, str]) -> str:
@@ -113,15 +135,6 @@ def _roles(base: Module) -> tuple[Mapping[str, str], Mapping[str, str]]:
     values = {site.row_max_name: "the row maxima" for site in found.sites}
     values |= {site.score: "the tile's scores" for site in found.sites}
     return functions, {**values, found.accumulator: "the output so far"}
-
-
-def _outermost(edit: Edit) -> Iterator[str]:
-    """The op that a changed statement is, where the one before it was another or none."""
-    match edit.new, edit.old:
-        case (Do(call), old) if not (isinstance(old, Do) and old.call.fn == call.fn):
-            yield from (call.fn,) if call.fn in OPS else ()
-        case (Assign(_, Call(fn)), None) if fn in OPS:
-            yield fn
 
 
 def _ops_of(node: Node | None) -> Iterator[str]:

@@ -28,7 +28,7 @@ from engine.cuir.nodes import (
 )
 from engine.service.views.hunk_doings import Doings
 from engine.spec.recipes.recipe import Recipe
-from engine.types import Hunk, Origin, Proposal
+from engine.types import Proposal
 
 _FACTORS = (1, 2, 4, 8, 0.5, 0.25)
 _CONSTANTS = (("", 1.0), ("log2(e)", math.log2(math.e)), ("ln(2)", math.log(2)))
@@ -37,14 +37,13 @@ _CONSTANTS = (("", 1.0), ("log2(e)", math.log2(math.e)), ("ln(2)", math.log(2)))
 @dataclass(frozen=True, slots=True)
 class Explained:
     """`needs` and `users` are pairs of another hunk of the proposal and a name: one that it gives
-    and this hunk reads, one that this hunk gives and it reads. `parts` are the other hunks that the
-    same rule wrote; `does` says what its edits do, then what each op is that the base has not."""
+    and this hunk reads, one that this hunk gives and it reads. `does` says what its edits do, then
+    what each op is that the base has not."""
 
     clauses: tuple[str, ...] = ()
     numbers: tuple[str, ...] = ()
     needs: tuple[tuple[str, str], ...] = ()
     users: tuple[tuple[str, str], ...] = ()
-    parts: tuple[str, ...] = ()
     does: tuple[str, ...] = ()
 
 
@@ -73,16 +72,9 @@ def explain(
             tuple(dict.fromkeys(_numbers(hunk, constants))),
             tuple(dict.fromkeys((ids[g], name) for u, g, name in links if u == n)),
             tuple(dict.fromkeys((ids[u], name) for u, g, name in links if g == n)),
-            _parts(proposal, shown),
             doings.of(hunk),
         )
     return out
-
-
-def _parts(proposal: Proposal, hunk: Hunk) -> tuple[str, ...]:
-    if hunk.origin is not Origin.RULES:
-        return ()  # its title is no rule's
-    return tuple(h.id for h in proposal.hunks if h.title == hunk.title and h is not hunk)
 
 
 def clause_words(recipe: Recipe | None, kinds: Sequence[str]) -> tuple[str, ...]:

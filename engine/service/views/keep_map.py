@@ -8,21 +8,23 @@ full or its predicate holds. Where the two differ, G2 fails.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import Any
 
-from engine.cuir.nodes import Module, free_names
-from engine.cuir.parser import parse_expr
-from engine.cuir.scalar import Env, evaluate
+from engine.cuir.nodes import Module
 from engine.cuir.static.device_scalars import DeviceScalars
 from engine.service.views.target_mask import TargetMask, TileClass
-from engine.spec.recipes.recipe import Input, Recipe
+from engine.spec.recipes.kept_pairs import (
+    Table,
+    example_value,
+    extent,
+    kept_pairs,
+    loader,
+    mask_inputs,
+)
+from engine.spec.recipes.recipe import Recipe
 from engine.transfer.binding import Binding
-
-# An extra input's value at named dimensions: `table(input, {"b": 0, "Nk": 5}, sizes)`.
-Table = Callable[[Input, Mapping[str, int], Mapping[str, int]], int | float | bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +63,7 @@ class KeepMap:
         self._table = table or example_value
         self.keys, self.queries = sizes["Nk"], sizes["Nq"]
         self._tile = tile
-        self._spec = self._wanted()
+        self._spec = kept_pairs(recipe, sizes, b, h, self._table)
         self.target: TargetMask | None = None
         if module is not None and binding is not None:
             space, arguments = binding.workspace, self._arguments(module, binding)
@@ -74,15 +76,12 @@ class KeepMap:
     @property
     def tables(self) -> tuple[str, ...]:
         """The extra inputs that the mask reads."""
-        names = free_names(self.recipe.keep)
-        return tuple(i.name for i in self.recipe.extra() if i.name in names)
+        return tuple(item.name for item in mask_inputs(self.recipe))
 
     def examples(self) -> tuple[str, ...]:
         """The extra inputs that the mask reads, each with its first different values as drawn."""
         out = []
-        for item in self.recipe.extra():
-            if item.name not in self.tables:
-                continue
+        for item in mask_inputs(self.recipe):
             dims = [d for d in item.dims if d != "1"]
             *lead, last = dims or [""]
             first = {d: {"B": self.b, "Hq": self.h}.get(d, 0) for d in lead}
@@ -125,42 +124,14 @@ class KeepMap:
         rows, keys = self.tile
         return self.target.classes(i // rows).get(j // keys, TileClass.SKIP)
 
-    def _wanted(self) -> Callable[[int, int], Any]:
-        env: Env = dict(self.sizes) | {"b": self.b, "h": self.h}
-        for item in self.recipe.inputs:
-            if item.role != "extra":
-                continue
-            if not item.dims:  # a scalar input
-                env[item.name] = self._table(item, {}, self.sizes)
-            else:
-                env[item.name] = self._loader(item, item.dims)
-        keep = DeviceScalars({}, {}).compile(self.recipe.keep)
-
-        def wanted(i: int, j: int) -> Any:
-            env["i"], env["j"] = i, j
-            return keep(env)
-
-        return wanted
-
-    def _loader(self, item: Input, dims: tuple[str, ...]) -> Callable[..., Any]:
-        sizes, table = self.sizes, self._table
-
-        def load(*index: int) -> int | float | bool:
-            at = dict(zip(dims, index, strict=True))
-            if any(not 0 <= i < _extent(d, sizes) for d, i in at.items()):
-                return 0  # loads outside a tensor are 0
-            return table(item, {d: i for d, i in at.items() if d != "1"}, sizes)
-
-        return load
-
     def _arguments(self, module: Module, binding: Binding) -> dict[str, Any]:
         """Every field of the argument struct that a mask may read."""
         inputs = {i.name: i for i in self.recipe.inputs}
-        values: dict[str, Any] = {s.field: _extent(s.size, self.sizes) for s in binding.sizes}
+        values: dict[str, Any] = {s.field: extent(s.size, self.sizes) for s in binding.sizes}
         for tensor in binding.tensors:
             item = inputs.get(tensor.source)
             if item is not None and item.role == "extra":
-                values[tensor.field] = self._loader(item, tensor.dims)
+                values[tensor.field] = loader(item, tensor.dims, self.sizes, self._table)
         scalars = DeviceScalars({}, {})
         known = dict(self.sizes) | {
             i.name: self._table(i, {}, self.sizes) for i in inputs.values() if not i.dims
@@ -168,36 +139,3 @@ class KeepMap:
         for scalar in binding.scalars:
             values[scalar.field] = scalars.compile(scalar.value)(dict(known))
         return values
-
-
-_DOCUMENTS = (29, 6, 17, 3, 11, 22, 4, 8)  # hundredths of a row: lengths of packed documents
-
-
-def example_value(
-    item: Input, at: Mapping[str, int], sizes: Mapping[str, int]
-) -> int | float | bool:
-    """An example of an extra input: runs as long as a batch's documents for tables of numbers (a
-    few long ones, more short ones, other ones in each batch), a checkered table of
-    flags, and three quarters of the keys (for later batches or heads fewer) for a number that goes
-    with no row or key, as a length does; a mask over it shows its shape, not a person's data."""
-    places = list(at.items())
-    if item.dtype in ("i32", "i64") and not {"Nq", "Nk"} & at.keys():
-        # The one dimension that is left, or several: a place further on has a shorter length.
-        return max(sizes.get("Nk", 1) * 3 // (4 + sum(at.values())), 1)
-    if not places:
-        return 1
-    if item.dtype == "bool" and len(places) > 1:
-        return sum(index // 24 for _, index in places[-2:]) % 2 == 0
-    name, index = places[-1]
-    turn = sum(at.values()) - index  # the batch's
-    ends = accumulate((*_DOCUMENTS[turn % len(_DOCUMENTS) :], *_DOCUMENTS))
-    place = index * sum(_DOCUMENTS) // max(sizes.get(name, 1), 1)
-    run = next((n for n, end in enumerate(ends) if place < end), 0)
-    return run % 2 == 0 if item.dtype == "bool" else run
-
-
-def _extent(dim: str, sizes: Mapping[str, int]) -> int:
-    """The value of a dimension: a number, a name (1 where unknown), or an expression of sizes."""
-    if dim.isidentifier():
-        return sizes.get(dim, 1)
-    return int(evaluate(parse_expr(dim, "dimension"), dict(sizes)))

@@ -8,10 +8,10 @@ from typing import Any
 
 from engine.cost.card import Card
 from engine.cost.model import Prediction, predict
-from engine.cost.plan import constants
 from engine.cuir.nodes import Module
 from engine.cuir.parser import parse_module
 from engine.files import read_text
+from engine.gates.g3_source.speed import arguments
 from engine.service.executed.opened import work_of
 from engine.service.session.content import TARGET
 from engine.service.session.workbench import Bench, lift_any
@@ -63,14 +63,6 @@ def tiles_words(state: SessionState) -> str:
     if verdict is None or not verdict.passed:
         return "visited key tiles are not counted: G2 has not passed"
     return "visited key tiles are not counted: no mask, or tile lists made from the inputs"
-
-
-def arguments(case: Case, module: Module) -> dict[str, int | float]:
-    """Numbers for the argument struct: the sizes, and a scale where the struct has one."""
-    width = constants(module).get("D")
-    scale = float(width) ** -0.5 if isinstance(width, int) and width > 0 else 0.125
-    fields = {f.name for f in module.fields}
-    return {**case.sizes, **({"scale": scale} if "scale" in fields else {})}
 
 
 def costs(

@@ -1,5 +1,7 @@
 """The loop: ask, judge, repair; at most n repairs of each answer from scratch, at most m of these.
 
+An answer that passes may be followed by one more, where what judges says how it could be better.
+
 Edits, meanings and lowerings are asked for in it alike. Every attempt is given out as it ends, with
 its whole prompt, answer and outcome, also the ones that failed. The loop knows no server, store or
 gate: it is given something that answers and something that judges.
@@ -22,7 +24,7 @@ from engine.llm.types import (
     conversation_hash,
 )
 from engine.transfer.llm.outcome import Outcome, Reached
-from engine.transfer.llm.prompt import incomplete_text, repair_text
+from engine.transfer.llm.prompt import incomplete_text, render, repair_text
 from engine.types.plain import plain_json
 
 T = TypeVar("T")
@@ -83,6 +85,8 @@ class Attempt(Generic[T]):
                 "reason": self.reason,
                 "op": self.outcome.op,
                 "details": plain_json(self.outcome.details),
+                "found": self.outcome.found,
+                "better": self.outcome.better,
             },
         }
         return json.dumps(data, indent=1, ensure_ascii=True) + "\n"
@@ -115,23 +119,28 @@ class Plan:
 def run(
     start: Sequence[Message], plan: Plan, ask: Ask, judge: Judge[T], steer: Steer[T] = no_words
 ) -> Iterator[Attempt[T]]:
-    """Every attempt as it ends. Stops at the first that passes, or that was cancelled.
+    """Every attempt as it ends. Stops with the first candidate that passes, or that was cancelled.
 
     `start` is the first prompt, or what the person made of it. `judge` is given the text of
     complete answers only. `steer` hears each failed attempt and gives the person's line for the
     next round, or None to end the candidate there. Raises what `ask` raises.
     """
     for candidate in range(1, plan.candidates + 1) if plan.candidates else (0,):
+        passed = False
         for attempt in one_candidate(start, plan, candidate, ask, judge, steer):
             yield attempt
-            if attempt.passed or attempt.reply.ending is Ending.CANCELLED:
+            passed |= attempt.passed
+            if attempt.reply.ending is Ending.CANCELLED:
                 return
+        if passed:
+            return
 
 
 def one_candidate(
     start: Sequence[Message], plan: Plan, candidate: int, ask: Ask, judge: Judge[T], steer: Steer[T]
 ) -> Iterator[Attempt[T]]:
-    """The attempts of one candidate."""
+    """The attempts of one candidate: to the first that passes, and one more where that could be
+    better."""
     parameters = plan.parameters
     if candidate > 1:
         parameters = replace(parameters, temperature=OTHER_TEMPERATURE, seed=candidate)
@@ -142,6 +151,11 @@ def one_candidate(
         attempt = tried(request, ask(request), judge, number, candidate)
         yield attempt
         if number == plan.rounds:
+            return
+        if attempt.passed:
+            if attempt.outcome.better:
+                request = Request(plan.model, improved(start, attempt), parameters)
+                yield tried(request, ask(request), judge, number + 1, candidate)
             return
         words = steer(attempt)
         if words is None:
@@ -176,6 +190,12 @@ def repaired(
         note = incomplete_text(out.reason, left, steer)
         return (*start[:-1], Message(last.role, f"{last.text}\n{note}"))
     text = repair_text(out, earlier, steer, asked, left)
+    return (*start, Message("assistant", attempt.reply.text), Message("user", text))
+
+
+def improved(start: Sequence[Message], attempt: Attempt[T]) -> tuple[Message, ...]:
+    """The prompt after an answer that passed: that answer, and how it could be better."""
+    text = render("better", found=attempt.outcome.better)
     return (*start, Message("assistant", attempt.reply.text), Message("user", text))
 
 

@@ -35,7 +35,8 @@ class Outcome(Generic[T]):
     """What an answer came to: passed, or the first thing wrong with it.
 
     `value` is what was read of it, where it could be. `op` says where the fault is, and `shown` is
-    the statement there; `stage` is said to the model before the reason.
+    the statement there; `stage` is said to the model before the reason. `found` is all that a
+    compiler found, for the model. Where it passed, `better` asks for a better one.
     """
 
     reached: Reached
@@ -45,3 +46,5 @@ class Outcome(Generic[T]):
     stage: str = ""
     shown: str = ""
     value: T | None = None
+    found: str = ""
+    better: str = ""

@@ -56,6 +56,8 @@ class Task:
     recipe: Recipe | None
     unread: str  # why there is no recipe
     interface: Interface
+    room: str = ""  # what the kernel uses and may use, as lines
+    answers: int = 1  # how many there may be
     instruction: str = ""
     comments: tuple[Comment, ...] = ()
     examples: tuple[Example, ...] = ()
@@ -78,6 +80,8 @@ def task_text(task: Task) -> str:
         spec=fenced(code_alone(task.spec_text), "python"),
         recipe=_recipe(task),
         inputs=_inputs(task.interface),
+        room=render("room", room=task.room) if task.room else "",
+        left=_left(task.answers),
         instruction=instruction_text(task.instruction),
         comments=_comments(task.comments),
         examples=_examples(task.examples),
@@ -95,6 +99,7 @@ def repair_text(
         stage=found.stage,
         reason=fenced(found.reason),
         op=where if found.shown else "",
+        found=f"\nAll that was found:\n\n{fenced(found.found)}\n" if found.found else "",
         counterexample=_counterexample(found.details),
         earlier=_earlier(earlier),
         steer=instruction_text(steer),
@@ -111,7 +116,9 @@ def incomplete_text(reason: str, left: int, steer: str = "") -> str:
 
 
 def _left(answers: int) -> str:
-    return "This is the last answer." if answers == 1 else f"{answers} answers remain."
+    if answers == 1:
+        return "This is the last answer."
+    return f"{answers} answers remain, with this one."
 
 
 def render(name: str, /, **values: str) -> str:

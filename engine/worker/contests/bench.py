@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.errors import SpecError
+from engine.worker.contests.full_size import differs, sampled
 from engine.worker.contests.kept_pairs import mask_by_spec
 from engine.worker.contests.registry import FLEX, GROUPS, RIVALS, take_part
 from engine.worker.contests.rivals import (
@@ -38,6 +38,7 @@ from engine.worker.contests.rivals import (
     bare_rivals,
     mask_of,
 )
+from engine.worker.contests.source_beside import SOURCE, Source, source_of
 from engine.worker.contests.timing import (
     Ceilings,
     ClockWatch,
@@ -54,11 +55,11 @@ from engine.worker.contests.whole_function import (
     work_of,
 )
 from engine.worker.launches.guard_bands import bits
+from engine.worker.launches.guarded_call import Call
 from engine.worker.launches.specialisation import Subject
 from engine.worker.orchestration.device import peak_here
 from engine.worker.orchestration.manifest import read_job
 from engine.worker.problems.problem_sizes import Case
-from engine.worker.problems.specrun import unit
 from engine.worker.problems.timed_shapes import cases_of, label
 from engine.worker.verification.verify import subject_of, tell
 
@@ -78,6 +79,8 @@ class Entry:
     sets: list[dict[str, Tensor]]
     rivals: dict[str, Taking | Absent]
     whole: list[Whole | Absent]
+    source: list[Call] | Absent | None = None
+    source_note: str = ""
 
 
 def main(arguments: list[str]) -> int:
@@ -87,7 +90,8 @@ def main(arguments: list[str]) -> int:
     try:
         subject = subject_of(job, Path(library), key, False)
         cases = cases_of(plan, subject.d)
-        entries = [e for c in cases if (e := prepare(subject, c, plan)) is not None]
+        source = source_of(job, subject, plan.get("source"))
+        entries = [e for c in cases if (e := prepare(subject, c, plan, source)) is not None]
         tell(event="ready")
         if sys.stdin.readline().strip() != "go":
             return 1
@@ -111,14 +115,17 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def prepare(subject: Subject, case: Case, plan: Mapping[str, Any]) -> Entry | None:
+def prepare(
+    subject: Subject, case: Case, plan: Mapping[str, Any], source: Source | Absent | None = None
+) -> Entry | None:
     """Inputs and contestants of one shape; each contestant has run once and was right.
 
     None where the spec excludes the shape, or an earlier run has timed it.
     """
+    case = subject.terms.rounded(case)
     sizes = subject.run.sizes(case, subject.d, subject.dv)
-    if not subject.run.fits(sizes):
-        tell(event="error", text=f"{case}: the spec excludes these sizes")
+    if not subject.fits(case):
+        tell(event="error", text=f"{case}: the spec or the launcher excludes these sizes")
         return None
     if label(sizes) in plan.get("done", ()):
         tell(event="step", text=f"timing: {label(sizes)} is there from an earlier run")
@@ -141,7 +148,12 @@ def prepare(subject: Subject, case: Case, plan: Mapping[str, Any]) -> Entry | No
             rivals[name] = first_runs(Taking("", [Way(name, bare)]), first, {})
     flex = not isinstance(rivals.get(FLEX), Absent)
     whole = prepare_whole(subject, case, flex) if "eager" in wanted else []
-    return Entry(case, sizes, mask, sets, rivals, whole)
+    if not isinstance(source, Source):
+        return Entry(case, sizes, mask, sets, rivals, whole, source)
+    tell(event="step", text=f"timing: first run of the source at {label(sizes)}")
+    return Entry(
+        case, sizes, mask, sets, rivals, whole, source.calls(sets, case, sizes), source.note
+    )
 
 
 def mask_at(subject: Subject, inputs: Mapping[str, Tensor], sizes: Mapping[str, int]) -> Mask:
@@ -221,6 +233,11 @@ def time_entry(
         # A caller that holds a plan: the lists are those that the rows above have made.
         contestants[HELD] = [partial(c.launch, c.held) for c in calls]
     chosen: dict[str, dict[str, Any]] = {}
+    if isinstance(entry.source, Absent):
+        tell(event="row", row={"case": where, "name": SOURCE, **entry.source.row()})
+    elif entry.source is not None:
+        contestants[SOURCE] = [partial(c.launch, c.fields) for c in entry.source]
+        chosen[SOURCE] = {"note": entry.source_note}
     for name, rival in entry.rivals.items():
         if isinstance(rival, Absent):
             tell(event="row", row={"case": where, "name": name, **rival.row()})
@@ -317,57 +334,6 @@ def floor_ms(subject: Subject, sizes: Mapping[str, int], flops: float, ceilings:
         + b * hkv * sizes["Nk"] * (sizes["D"] + sizes["Dv"])
     )
     return max(flops / ceilings.matmul_tflops * 1e-9, moved / ceilings.copy_gbs * 1e-6)
-
-
-# --- right or wrong at full size -----------------------------------------------------------------
-
-
-def sampled(
-    subject: Subject, inputs: Mapping[str, Tensor], sizes: Mapping[str, int]
-) -> dict[tuple[int, int], tuple[Tensor, Tensor, Tensor]]:
-    """The recipe in float64, all rows of some heads: (b, h) -> O, sum |w v|, live rows.
-
-    Whole heads at full length; the spec's own function has judged every element at the sizes of the
-    verification deck, and the recipe equals it there. Without a recipe the function itself is run
-    on the parts of the inputs that one head needs; empty where they do not fit.
-    """
-    from engine.worker.problems.function_by_head import one_head_by_spec, separable
-    from engine.worker.problems.recipe_by_head import one_head
-
-    picks = {(0, 0), (sizes["B"] - 1, sizes["Hq"] - 1), (sizes["B"] // 2, sizes["Hq"] // 2 + 1)}
-    chosen = [(b, h) for b, h in sorted(picks) if h < sizes["Hq"]]
-    run = subject.run
-    if run.recipe is not None:
-        return {(b, h): one_head(run, inputs, sizes, b, h) for b, h in chosen}
-    axes = separable(run, subject.d, subject.dv)
-    try:
-        return {(b, h): one_head_by_spec(run, inputs, sizes, b, h, axes) for b, h in chosen}
-    except (SpecError, torch.OutOfMemoryError):
-        return {}
-    finally:
-        if run.device.type == "cuda":
-            torch.cuda.empty_cache()
-
-
-def differs(out: Tensor, want: Mapping[tuple[int, int], tuple[Tensor, Tensor, Tensor]]) -> str:
-    """Where `out` [B, Hq, Nq, Dv] leaves what low precision allows; empty when nowhere.
-
-    Per row: at most 8 roundings of the row's natural size plus 4 of the value, which is what P and
-    O in low precision cost, with room for scores rounded by the rival or an approximate tanh.
-    """
-    u = unit(out.dtype)
-    for (b, h), (exact, magnitude, live) in want.items():
-        got = out[b, h].double()
-        allowed = 8 * u * magnitude.amax(-1, keepdim=True) + 4 * u * exact.abs() + 1e-6
-        bad = ((got - exact).abs() > allowed) | torch.isnan(got)
-        bad &= live[:, None]
-        if bool(bad.any()):
-            i, d = (int(x) for x in bad.nonzero()[0])
-            return (
-                f"{int(bad.sum())} elements of b {b} h {h} are off; first i {i} d {d}: "
-                f"{float(got[i, d]):.5g}, not {float(exact[i, d]):.5g}"
-            )
-    return ""
 
 
 def _fresh(subject: Subject, like: Mapping[str, Tensor], seed: int) -> dict[str, Tensor]:

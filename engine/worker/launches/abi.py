@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,6 +19,8 @@ class Library:
     def __init__(self, path: Path, fields: Fields) -> None:
         self.fields = tuple(fields)
         self.struct = args_type(self.fields)
+        with contextlib.suppress(OSError):  # a launcher may call the driver by name
+            ctypes.CDLL("libcuda.so.1", mode=ctypes.RTLD_GLOBAL)
         self._loaded = load(str(path), self.struct)
 
     def arguments(self, values: Mapping[str, Any]) -> ctypes.Structure:

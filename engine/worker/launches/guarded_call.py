@@ -151,7 +151,8 @@ def words_that_lie(slots: int) -> tuple[int, ...]:
 
 def stored(item: TensorField, dtype: torch.dtype) -> torch.dtype:
     """The element type that the kernel reads."""
-    kinds = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16, "bool": torch.bool}
+    kinds = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16, "bool": torch.bool,
+             "int64": torch.int64}  # fmt: skip
     return dtype if item.dtype == "T" else kinds.get(item.dtype, torch.int32)
 
 

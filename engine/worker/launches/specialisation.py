@@ -20,6 +20,7 @@ from engine.worker.launches.result_rows import Tallies
 from engine.worker.problems import problem_sizes as deck
 from engine.worker.problems.problem_sizes import Case
 from engine.worker.problems.specrun import SpecRun
+from engine.worker.problems.terms import OURS, Terms
 
 Say = Callable[[str], None]
 LINEAR_CASE = Case(1, 2, 1, 37, 43, seed=7400)
@@ -43,6 +44,7 @@ class Subject:
     constants: Mapping[str, int] = field(default_factory=dict)
     fast_tanh: bool = False  # the kernel takes the hardware's approximate tanh
     section: int = 1  # heads that the kernel takes in turn before the next ones
+    terms: Terms = OURS
     _linear: bool | None = None
 
     def call(
@@ -75,7 +77,12 @@ class Subject:
         return output_as_bhnd(self.run.signature, call.o)
 
     def fits(self, case: Case) -> bool:
-        return self.run.fits(self.run.sizes(case, self.d, self.dv))
+        sizes = self.run.sizes(case, self.d, self.dv)
+        return self.run.fits(sizes) and self.terms.allow(sizes)
+
+    def of_deck(self, cases: tuple[Case, ...]) -> tuple[Case, ...]:
+        """The cases as the launcher takes them."""
+        return self.terms.fitted(map(self.adapted, cases)) if self.terms.theirs else cases
 
     @property
     def expressions(self) -> tuple[Expr, ...]:
@@ -88,7 +95,7 @@ class Subject:
     @property
     def accuracy_cases(self) -> tuple[Case, ...]:
         """The deck of the accuracy checks."""
-        return deck.accuracy_deck(self.expressions, self.short, self.section)
+        return self.of_deck(deck.accuracy_deck(self.expressions, self.short, self.section))
 
     @property
     def repeat_case(self) -> Case | None:
@@ -111,7 +118,8 @@ class Subject:
         """A bias at the ends of its type; none where a softmax's score adds none."""
         if self.run.recipe is None or not biases(self.run.recipe):
             return ()
-        found = next((d for d in map(deck.extremes, (False, True)) if self.fits(d[0])), ())
+        tried = map(self.of_deck, map(deck.extremes, (False, True)))
+        found = next((d for d in tried if d and self.fits(d[0])), ())
         return found[:4] if self.short else found
 
     @property
@@ -133,9 +141,11 @@ class Subject:
         return self._linear
 
     def adapted(self, case: Case) -> Case | None:
-        """The case, or its square where the spec demands Nq == Nk, or None where neither fits."""
+        """The case in whole steps of the launcher's, or its square where Nq == Nk is demanded, or
+        None where neither fits."""
         fixed: dict[str, Any] = dict(self.run.signature.fixed)
         case = replace(case, **{n: size for n, size in fixed.items() if n in case.sizes})
+        case = self.terms.rounded(case)
         square = replace(case, Nk=case.Nq)
         equal = replace(square, Hkv=case.Hq)
         return next((c for c in (case, square, equal) if self.fits(c)), None)

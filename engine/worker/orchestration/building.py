@@ -69,19 +69,23 @@ def build(
     fields: Fields,
     arch: str,
     nvcc: Path,
+    own: Sequence[str] = (),
 ) -> Built:
     """The library of `keys`, in `folder`; what is there from the same bytes is used again.
 
-    Compilations run in `pool`; the caller's thread waits for them and links.
+    Compilations run in `pool`; the caller's thread waits for them and links. `own` are flags of the
+    kernel's, after the usual ones, which then name no version of C++ if these do.
     """
     begin = time.monotonic()
     compiler = compiler_name(nvcc)
-    stamp = _stamp(source, include, entry, keys, fields, arch, compiler)
+    stamp = _stamp(source, include, [entry, arch, compiler, *keys, *own], fields)
     library, log_file = folder / "library.so", folder / "nvcc.log"
     if library.is_file() and _read(folder / "stamp") == stamp:
         return Built(True, library, _read(log_file), time.monotonic() - begin, compiler)
     folder.mkdir(parents=True, exist_ok=True)
-    flags = [*arch_flags(arch), *COMPILE_FLAGS, f"-I{include}", f"-I{source.parent}"]
+    versioned = any("-std=" in flag for flag in own)
+    usual = [f for f in COMPILE_FLAGS if not (versioned and f.startswith("-std="))]
+    flags = [*arch_flags(arch), *usual, f"-I{include}", f"-I{source.parent}", *own]
     tasks = []
     objects = []
     for key in keys:
@@ -177,25 +181,9 @@ def _library_folder(nvcc: Path) -> list[str]:
     return [f"-L{folder}"] if (folder / "libcudart_static.a").exists() else []
 
 
-def _stamp(
-    source: Path,
-    include: Path,
-    entry: str,
-    keys: Sequence[str],
-    fields: Fields,
-    arch: str,
-    compiler: str,
-) -> str:
+def _stamp(source: Path, include: Path, words: Sequence[str], fields: Fields) -> str:
     digest = hashlib.sha256()
-    parts = [
-        entry,
-        arch,
-        compiler,
-        *keys,
-        *COMPILE_FLAGS,
-        *LINK_FLAGS,
-        repr(list(map(tuple, fields))),
-    ]
+    parts = [*words, *COMPILE_FLAGS, *LINK_FLAGS, repr(list(map(tuple, fields)))]
     for part in parts:
         digest.update(f"{len(part)} {part}\n".encode())
     for path in [source, *sorted(p for p in include.rglob("*") if p.is_file() and p != source)]:

@@ -107,7 +107,7 @@ class Child:
                 event = None
             if isinstance(event, dict) and "event" in event:
                 return event
-        if self._size < MOST_OUTPUT:
+        if text and self._size < MOST_OUTPUT:
             self._other.append(text)
             self._size += len(text)
         return None

@@ -31,7 +31,14 @@ from engine.worker.orchestration.checklist import SHORT, WHOLE
 from engine.worker.orchestration.children import Child, Ended, child_command, last_line
 from engine.worker.orchestration.device import describe_device
 from engine.worker.orchestration.job_options import parser
-from engine.worker.orchestration.manifest import KERNEL, Job, JobError, arch_for, read_job
+from engine.worker.orchestration.manifest import (
+    KERNEL,
+    UNEDITED,
+    Job,
+    JobError,
+    arch_for,
+    read_job,
+)
 from engine.worker.orchestration.mutants import NOT_APPLICABLE, Mutant, mutants_of
 from engine.worker.orchestration.rates import rate_of
 from engine.worker.orchestration.results import Store, has_lse, write_result
@@ -51,6 +58,7 @@ class Work:
     store: Store
     include: Path
     build: Future[Built] | None = None
+    source: Future[Built] | None = None  # someone else's kernel as it was, a rival
     library: Path | None = None
     verified: bool = False
     bench: Child | None = None
@@ -115,7 +123,14 @@ class Run:
         work.build = self.builders.submit(
             build, self.compilers, job.source, work.include, job.work / f"build-{arch}", job.entry,
             keys, job.fields, arch, self.nvcc,
+            () if job.theirs is None else job.theirs.words(work.include),
         )  # fmt: skip
+        if job.theirs is not None and self.options.bench:
+            work.source = self.builders.submit(
+                build, self.compilers, work.include / UNEDITED, work.include,
+                job.work / f"source-{arch}", job.entry, (job.primary,), job.fields, arch, self.nvcc,
+                job.theirs.words(work.include, unedited=True),
+            )  # fmt: skip
         if self.options.self_test:
             text = job.source.read_bytes().decode("utf-8", "surrogateescape")
             for mutant in mutants_of(text, has_lse(job)):
@@ -263,6 +278,9 @@ class Run:
         plan["done"] = [row["case"] for row in work.store.timed]
         if self.options.samples:
             plan["samples"] = self.options.samples
+        if work.source is not None:
+            made = work.source.result()
+            plan["source"] = str(made.library) if made.ok else ""
         assert work.library is not None
         work.said = work.trouble = ""
         child = self.start(

@@ -17,8 +17,40 @@ RECIPE, SIGNATURE = "recipe.json", "signature.json"
 MODULE = "module.cuir"
 
 
+# Of someone else's kernel: the folder of its reference, and the page for its unedited source.
+REFERENCE, UNEDITED = "reference", "unedited.cu"
+
+
 class JobError(Exception):
     """A job that cannot be run: the message says why and what to do."""
+
+
+@dataclass(frozen=True)
+class Theirs:
+    """Of someone else's kernel: nvcc's flags and include folders below `kernel` in their order,
+    those of the unedited source, the terms of its launcher, and its own reference: the file's name,
+    the options that a person set, and the recipe or signature as JSON."""
+
+    flags: tuple[str, ...]
+    includes: tuple[str, ...]
+    source_includes: tuple[str, ...]
+    terms: Mapping[str, Any]
+    reference: str
+    options: Mapping[str, Any]
+    recipe: Mapping[str, Any] | None
+    signature: Mapping[str, Any] | None
+
+    def words(self, kernel: Path, unedited: bool = False) -> tuple[str, ...]:
+        """nvcc's flags, for the folder `kernel` of a job."""
+        folders = self.source_includes if unedited else self.includes
+        return (*(f"-I{kernel / name}" for name in folders), *self.flags)
+
+    @staticmethod
+    def of(data: Mapping[str, Any] | None) -> Theirs | None:
+        if data is None:
+            return None
+        lists = ("flags", "includes", "source_includes")
+        return Theirs(**{**data, **{name: tuple(data[name]) for name in lists}})
 
 
 @dataclass(frozen=True)
@@ -27,11 +59,12 @@ class Job:
 
     `hashes` are SHA-256 in hex of what a verdict hangs on: `kernel` (the bytes of kernel.cu),
     `headers`, `spec`, `recipe` (or `signature`, where no recipe could be read), `binding`,
-    `options`, and `spec_modules` where the spec imports some. `specialisations` are bindings of the
-    launch template's parameters in order, some or all of the kernel's `declared` keys; `primary` is
-    the key of the one that is judged on the whole deck. `fields` are name and type of the argument
-    struct's fields. `constants` are those of the launcher that the workspace's size depends on, by
-    arch and key. `section` is how many heads the kernel takes in turn before the next ones.
+    `options`, `spec_modules` where the spec imports some, and `theirs` of someone else's kernel.
+    `specialisations` are bindings of the launch template's parameters in order, some or all of the
+    kernel's `declared` keys; `primary` is the key of the one that is judged on the whole deck.
+    `fields` are name and type of the argument struct's fields. `constants` are those of the
+    launcher that the workspace's size depends on, by arch and key. `section` is how many heads the
+    kernel takes in turn before the next ones. `theirs` is None in a job of ours.
     """
 
     folder: Path
@@ -55,6 +88,7 @@ class Job:
     hashes: Mapping[str, str]
     files: Mapping[str, str]
     worker: str
+    theirs: Theirs | None = None
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -146,6 +180,7 @@ def read_job(folder: Path) -> Job:
         hashes=data["hashes"],
         files=data["files"],
         worker=data["worker"],
+        theirs=Theirs.of(data.get("theirs")),
     )
 
 

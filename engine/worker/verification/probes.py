@@ -40,7 +40,8 @@ def check_keep_sets(subject: Subject) -> None:
     if not subject.linear:
         subject.tallies["keep sets"].note(reason=NOT_LINEAR)
         return
-    for case in deck.probe_deck(subject.expressions, subject.short, subject.section):
+    cases = deck.probe_deck(subject.expressions, subject.short, subject.section)
+    for case in subject.of_deck(cases):
         if not subject.fits(case):
             subject.tallies["keep sets"].count("sizes that the spec excludes", 1)
             continue
@@ -129,7 +130,7 @@ def check_under_mask(subject: Subject) -> None:
     """NaN in K and V beyond the keys that a block of rows keeps leaves the block's bits alone; NaN
     in V at a kept key is NaN in the rows that keep it."""
     recipe = subject.run.recipe
-    if recipe is None or recipe.keep == Num(True):
+    if recipe is None or recipe.keep == Num(True) or subject.terms.theirs:
         return
     for case in deck.UNDER_MASK_CASES:
         if (fitted := subject.adapted(case)) is None:

@@ -20,6 +20,7 @@ from engine.transfer.binding import Binding
 from engine.worker.launches.abi import Library
 from engine.worker.launches.dump import dump_cases
 from engine.worker.launches.graphs import check_graph
+from engine.worker.launches.guarded_call import Launch
 from engine.worker.launches.launched_kernels import foreign_kernels, traced_kernels
 from engine.worker.launches.result_rows import NOT_RUN, Tallies
 from engine.worker.launches.samples import samples
@@ -28,6 +29,7 @@ from engine.worker.orchestration.checklist import CHECKS
 from engine.worker.orchestration.manifest import Job, arch_for, head_sizes, read_job
 from engine.worker.orchestration.trouble import not_run
 from engine.worker.problems.specrun import DTYPES, SpecRun
+from engine.worker.problems.terms import Terms
 from engine.worker.verification.checks import CHECKS_IN_ORDER
 
 DUMP = "sanitize.json"
@@ -81,20 +83,26 @@ def subject_of(job: Job, library: Path, key: str, short: bool) -> Subject:
     specialisation = job.specialisation(key)
     dtype = next(DTYPES[v] for v in specialisation.values() if v in DTYPES)
     d, dv = head_sizes(specialisation)
+    capability = torch.cuda.get_device_capability(device)
+    arch = arch_for(capability, job.archs)
+    run = SpecRun(job.folder / "spec" / job.spec, job.options, asked_of(job), device)
+    return Subject(
+        key, run, binding, launch_of(library, job, key), dtype, d, dv, short, Tallies(key),
+        lambda text: tell(event="step", text=text), job.constants.get(arch or "", {}).get(key, {}),
+        takes_fast_tanh(job), section=job.section,
+        terms=Terms.of(None if job.theirs is None else job.theirs.terms),
+    )  # fmt: skip
+
+
+def launch_of(library: Path, job: Job, key: str) -> Launch:
+    """A launch of a library's specialisation on torch's stream."""
     opened = Library(library, job.fields)
 
     def launch(fields: Mapping[str, Any]) -> int:
         stream = torch.cuda.current_stream().cuda_stream
         return opened.launch(opened.arguments(fields), key, stream)
 
-    capability = torch.cuda.get_device_capability(device)
-    arch = arch_for(capability, job.archs)
-    run = SpecRun(job.folder / "spec" / job.spec, job.options, asked_of(job), device)
-    return Subject(
-        key, run, binding, launch, dtype, d, dv, short, Tallies(key),
-        lambda text: tell(event="step", text=text), job.constants.get(arch or "", {}).get(key, {}),
-        takes_fast_tanh(job), section=job.section,
-    )  # fmt: skip
+    return launch
 
 
 def takes_fast_tanh(job: Job) -> bool:
@@ -134,6 +142,6 @@ def check_own_kernels(subject: Subject, job: Job) -> dict[str, Any]:
 
 
 def tell(**what: Any) -> None:
-    """One line of JSON on standard output."""
-    sys.stdout.write(json.dumps(what) + "\n")
+    """One line of JSON on standard output; a launcher that prints may have left a line open."""
+    sys.stdout.write(f"\n{json.dumps(what)}\n")
     sys.stdout.flush()

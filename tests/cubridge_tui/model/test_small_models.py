@@ -72,8 +72,8 @@ def test_search_ignores_case_until_it_has_capitals(
     words: str, found: list[tuple[int, int]]
 ) -> None:
     assert matches("ab AB", words) == found
-    assert find(["x", "ab", "y"], "ab", 1, 1) == 1
-    assert find(["x", "y"], "ab", 0, 1) is None
+    assert find(["x", "ab", "y"].__getitem__, 3, "ab", 1, 1) == 1
+    assert find(["x", "y"].__getitem__, 2, "ab", 0, 1) is None
 
 
 def test_which_configuration_wins(tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ from textual.widgets import Input as Typed
 from cubridge_tui.model import mask_values
 from cubridge_tui.screens.mask import MaskScreen
 from cubridge_tui.widgets.line import Line
-from engine.service.views.keep_map import KeepMap, example_value
+from engine.service.views.keep_map import KeepMap
+from engine.spec.recipes.kept_pairs import example_value
 from engine.spec.recipes.recipe import Input, Recipe
 from engine.types import Stage
 from tests.cubridge_tui.made import placed

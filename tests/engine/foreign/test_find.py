@@ -19,7 +19,6 @@ from engine.foreign.probe.places import Found
 
 FOLDER = Path(__file__).parent / "kernels"
 MMA = Path(__file__).parents[1] / "ptx" / "kernels" / "mma.cu"
-FOLDER = Path(__file__).parent / "kernels"
 
 
 def _nvcc() -> bool:
@@ -190,6 +189,19 @@ def test_packed_tiles_and_their_twin(tmp_path: Path) -> None:
     assert [(r.what, r.line, r.unit) for r in twin.rows] == [
         (r.what, r.line, r.unit) for r in found.rows
     ]
+
+
+def test_loops_that_only_longer_rows_reach() -> None:
+    sizes = {"Hq": 2, "Nq": 16, "Nk": 24, "D": 16}
+    found = find(Asked(FOLDER / "peeled.cu", Flags("sm_80"), sizes=(sizes,)))
+    # 32 keys are two tiles, and the first loop takes two: with more the other one has some as well.
+    assert [[(p.line, p.coordinates["j"]) for p in h.places] for h in found.hooks] == [
+        [(62, "key + e"), (69, "tile * kKeys + column + e")],
+        [(63, "key + e"), (69, "tile * kKeys + column + e")],
+    ]
+    assert "Nq 64, Nk 64" in found.hooks[0].evidence
+    # At line 14 a row's sum stands when a thread comes by for the last time, else maxima.
+    assert [(r.what, r.line, r.variable) for r in found.rows] == [("l", 38, "all")]
 
 
 def test_a_recurrence_has_no_scores(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

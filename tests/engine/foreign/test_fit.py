@@ -52,11 +52,12 @@ def test_what_the_source_spells_comes_first() -> None:
     assert spelled(found, {}) == "lane + tile * kKeys"
 
 
-def test_factors_have_names_where_something_in_scope_is_that_number() -> None:
+def test_a_factor_has_the_name_that_its_term_says() -> None:
     tile = np.arange(7)
     found = solve(tile * 48 + 3, [Column("tile", tile * 1.0)])
     assert found is not None
-    assert spelled(found, {48: "kKeys"}) == "tile * kKeys + 3"
+    assert spelled(found, {"tile": "kKeys"}) == "tile * kKeys + 3"
+    assert spelled(found, {"other": "kKeys"}) == "tile * 48 + 3"
 
 
 def test_what_nothing_explains() -> None:
@@ -85,3 +86,18 @@ def test_numbers_that_span_a_coordinate_with_fractions_are_left_out() -> None:
                          *thread_bits("int(threadIdx.x)", thread)])  # fmt: skip
     assert found is not None
     assert spelled(found, {}) == "int(threadIdx.x) / 4 % 8 + int(threadIdx.x) / 32 * 16"
+
+
+def test_digits_are_a_shorter_way_than_what_the_source_makes_of_a_thread() -> None:
+    block, thread = (x.reshape(-1) for x in np.meshgrid(np.arange(4.0), np.arange(128.0)))
+    columns = [
+        Column("n", block), Column("tidx", thread), Column("tidx / 32", thread // 32, 3),
+        Column("(tidx % 32) / 4", thread % 32 // 4, 3), Column("int(threadIdx.x)", thread, 2),
+        *thread_bits("int(threadIdx.x)", thread),
+    ]  # fmt: skip
+    found = solve(block * 128 + thread % 4 * 2, columns)
+    assert found is not None
+    assert spelled(found, {"n": "kKeys"}) == "n * kKeys + int(threadIdx.x) % 4 * 2"
+    row = solve(thread % 32 // 4 + thread // 32 * 16, columns)
+    assert row is not None
+    assert spelled(row, {}) == "(tidx / 32) * 16 + (tidx % 32) / 4"

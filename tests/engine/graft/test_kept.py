@@ -19,7 +19,7 @@ FOUND = Found(
     {"flash": 300},
     (FILE,),
     (Row("m", FILE, 9, 4, "flash", "top", 1, "top", "  ", "1", "raised"),),
-    (Hook((PLACE,), 1.0, 0.125, 2, "held each pair once", {"N": 96}),),
+    (Hook((PLACE,), 1.0, 0.125, 2, "held each pair once", {"N": 96}, {"Nk": 96}),),
 )  # fmt: skip
 
 

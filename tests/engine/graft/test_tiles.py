@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -55,6 +56,23 @@ def test_what_loads_the_first_tile_before_the_loop_loads_the_new_one() -> None:
         f"for (int tile = {first}; tile < tiles; tile++) {{",
     ]
     assert alone == [with_load[0], with_load[2]]
+
+
+def test_a_loop_that_counts_down_ends_sooner_where_its_bound_is_made(tmp_path: Path) -> None:
+    file = tmp_path / "down.cu"
+    text = made.MMA.read_text("utf-8").replace(
+        "for (int tile = 0; tile < tiles; tile++)",
+        "const int begin = 0;\n  for (int tile = tiles - 1; tile >= begin; --tile)",
+    )
+    file.write_text(text, encoding="utf-8")
+    end = text.index("tile >= begin") + 8
+    loop = replace(made.mma().loops[0], file=file, compare=">=", step=-1, end=(end, end + 5),
+                   line=text.count("\n", 0, end) + 1)  # fmt: skip
+    found = made.found(file, "mma_attention", {"Nq": "rows", "Nk": "keys"}, [], loop)
+    assert bounds(found, WINDOW) == [
+        ["const int begin = max(0, (first + keys - rows - 19) / kKeys);"]
+    ]
+    assert bounds(found, CAUSAL) == []  # its first tile is made elsewhere
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
-// What launchers use of PyTorch's C++ interface, over the recorded CUDA runtime: tensors with an
-// address, dimensions and an element type. All memory is the device's. What is not here does not
+// What launchers use of PyTorch's C++ interface, over the CUDA runtime or its recorder: tensors with
+// an address, dimensions and an element type. All memory is the device's. What is not here does not
 // compile, and the compiler names it.
 #pragma once
 #define CUBRIDGE_TORCH
@@ -14,6 +14,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <optional>
 #include <sstream>
 #include <stdexcept>
@@ -21,7 +22,12 @@
 #include <tuple>
 #include <vector>
 
+// Of whoever calls the launcher: what it returns; memory of tensors, given back with the last of
+// them; the stream of the call.
 extern "C" void cubridge_returned(void* address, const char* type, const long long* sizes, int dims);
+extern "C" void* cubridge_allocate(size_t bytes);
+extern "C" void cubridge_release(void* address, size_t bytes);
+extern "C" cudaStream_t cubridge_stream();
 
 namespace at {
 
@@ -146,7 +152,9 @@ class Tensor {
     int64_t known = 1;
     for (auto n : sizes) known *= n < 0 ? 1 : n;
     for (auto& n : sizes) n = n < 0 ? numel() / known : n;
-    return Tensor(contiguous().data_, sizes, type_);
+    Tensor out(contiguous().data_, sizes, type_);
+    out.held_ = held_;
+    return out;
   }
   Tensor reshape(IntArrayRef sizes) const { return view(sizes); }
   Tensor transpose(int64_t a, int64_t b) const {
@@ -158,7 +166,7 @@ class Tensor {
     return out;
   }
   Tensor& zero_() {
-    cudaMemset(contiguous().data_, 0, numel() * element_size());
+    cudaMemsetAsync(contiguous().data_, 0, numel() * element_size(), cubridge_stream());
     return *this;
   }
   Tensor& fill_(double value) {
@@ -182,6 +190,8 @@ class Tensor {
   IntArrayRef sizes_;
   ScalarType type_ = kFloat;
   IntArrayRef strides_;
+  std::shared_ptr<void> held_;  // memory of its own
+  friend Tensor empty(IntArrayRef sizes, TensorOptions options);
 
   template <class T> static void copied(unsigned char* at, T value) { memcpy(at, &value, sizeof value); }
   void put(unsigned char* at, double value) const {
@@ -200,9 +210,10 @@ class Tensor {
 inline Tensor empty(IntArrayRef sizes, TensorOptions options = {}) {
   int64_t bytes = element(options.element).bytes;
   for (auto n : sizes) bytes *= n;
-  void* data = nullptr;
-  cudaMalloc(&data, bytes);
-  return Tensor(data, sizes, options.element);
+  void* data = cubridge_allocate(bytes);
+  Tensor out(data, sizes, options.element);
+  out.held_ = std::shared_ptr<void>(data, [bytes](void* p) { cubridge_release(p, bytes); });
+  return out;
 }
 inline Tensor zeros(IntArrayRef sizes, TensorOptions options = {}) {
   return empty(sizes, options).zero_();
@@ -232,8 +243,8 @@ template <class T> void returned(const T&) {}
 
 namespace cuda {
 struct Stream {
-  cudaStream_t stream() const { return nullptr; }
-  operator cudaStream_t() const { return nullptr; }
+  cudaStream_t stream() const { return cubridge_stream(); }
+  operator cudaStream_t() const { return cubridge_stream(); }
 };
 inline Stream getCurrentCUDAStream(int = 0) { return {}; }
 struct CUDAGuard {

@@ -46,8 +46,8 @@ def _element(score: Expr, capped: Positive | None) -> Expr:
 
 def _reason(case: Case) -> str:
     return (
-        "the score is more than a positive multiple of q.k, so it is computed per element "
-        "before masking and the row maximum" + _how(*_score(case))
+        "the score is more than a positive multiple of q.k: computed per element before mask and "
+        "row maximum" + _how(*_score(case))
     )
 
 

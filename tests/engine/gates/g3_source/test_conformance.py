@@ -270,7 +270,7 @@ def test_a_pass_of_g3_names_them(
     package = load_package("flash_fwd_sm80")
     package = replace(package, specialisations=package.specialisations[:1])
     lifted = lift(package, package.specialisations[0], "sm_80")
-    args = (package, lifted, lifted.module, package.source, "sm_80")
+    args = (package, lifted, lifted.module, package.source, "sm_80", None)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
     def judged(folder: Path) -> g3.G3:
@@ -285,7 +285,7 @@ def test_a_pass_of_g3_names_them(
 
     ran()
     whole = judged(tmp_path)
-    assert whole.reason.endswith("compile for sm_80 without a loss")
+    assert "compile for sm_80 without a loss; predicted to take " in whole.reason
     assert whole.details["conformance"]["unproven"] == []
     assert [run["suite"] for run in whole.details["conformance"]["runs"]] == ["sm80", "sm90"]
 

@@ -13,10 +13,12 @@ from engine.cost.timeline.events import Timeline
 from engine.cuir.changes.ids import assign
 from engine.cuir.nodes import Module
 from engine.cuir.printer import print_module
-from engine.service.views.consequence import cost_of, kept_share, setting_of
+from engine.gates.g3_source.speed import setting_of
+from engine.service.views.consequence import cost_of
 from engine.service.views.costing import ENDED, Cost, Costing, Question, Where
 from engine.service.views.costing_process import _cost
 from engine.service.views.hunk_words import explain
+from engine.spec.recipes.kept_pairs import kept_share
 from engine.transfer.proposals.review import compose, propose
 from engine.transfer.rules import apply, plan
 from engine.types import Decision, DecisionKind, Origin, Proposal
@@ -52,8 +54,8 @@ def test_a_target_that_visits_what_is_not_kept_is_slower_and_has_a_lower_rate() 
     ("variant", "share"), [("softcap_causal", 0.5), ("sigmoid", 1.0), ("window", None)]
 )
 def test_kept_pairs(variant: str, share: float | None) -> None:
-    kept, examples = kept_share(VARIANTS[variant], CASE)
-    assert not examples and (kept == pytest.approx(share, abs=0.01) if share else kept < 0.5)
+    kept = kept_share(VARIANTS[variant], CASE.sizes)
+    assert kept == pytest.approx(share, abs=0.01) if share else kept < 0.5
 
 
 def test_a_unit_bounds_only_where_it_is_busy() -> None:
@@ -64,7 +66,7 @@ def test_a_unit_bounds_only_where_it_is_busy() -> None:
         bound, main = "tensor cores", Main()
 
     found: Prediction = Found()  # type: ignore[assignment]
-    assert bound_words(found).startswith("latency: no unit is busy for more than 42%")
+    assert bound_words(found) == "latency: the busiest unit, tensor cores, only 42%"
     Main.busy = {"tensor cores": 0.8}
     assert bound_words(found) == "tensor cores, 80% busy"
 

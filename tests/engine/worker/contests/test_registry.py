@@ -15,7 +15,7 @@ from benchmarks.attention_report import load_records
 from engine.cuir.parser import parse_expr
 from engine.spec.recipes.recipe import Input
 from engine.spec.reference.oracle import expected
-from engine.worker.contests import bench
+from engine.worker.contests import bench, full_size
 from engine.worker.contests.registry import (
     FA4,
     FLEX,
@@ -110,9 +110,9 @@ def test_flash_attention_4_says_the_recipe_in_every_way(
     taking = take_part(rival(FA4), asked)
     assert isinstance(taking, Taking) and taking.version == "4.0" and not taking.out
     assert labels is None or [way.label for way in taking.ways] == labels
-    want = bench.sampled(found, asked.inputs, asked.sizes)
+    want = full_size.sampled(found, asked.inputs, asked.sizes)
     for way in taking.ways:
-        assert bench.differs(way.call(asked.inputs), want) == "", way.label
+        assert full_size.differs(way.call(asked.inputs), want) == "", way.label
 
 
 def test_flash_attention_4_takes_a_sink_per_head(
@@ -199,7 +199,7 @@ def test_the_first_run_establishes_why_a_rival_is_absent(
 
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     asked, found = problem(tmp_path)
-    want = bench.sampled(found, asked.inputs, asked.sizes)
+    want = full_size.sampled(found, asked.inputs, asked.sizes)
     for function, words in ((raises, "no such tile"), (wrong, "computes something else")):
         signature = inspect.signature(cute_stand_in.attention)
         function.__signature__ = signature  # type: ignore[attr-defined]
@@ -213,7 +213,7 @@ def test_the_first_run_establishes_why_a_rival_is_absent(
 
 def test_torch_functions_are_right_where_they_run_here(tmp_path: Path) -> None:
     asked, found = problem(tmp_path, "j <= i or j < 3")
-    want = bench.sampled(found, asked.inputs, asked.sizes)
+    want = full_size.sampled(found, asked.inputs, asked.sizes)
     taking = take_part(rival("SDPA memory-efficient"), asked)
     assert isinstance(taking, Taking) and [w.label for w in taking.ways] == ["a dense attn_mask"]
     capped, _ = problem(tmp_path, "j <= i", "20.0 * tanh(x / 20.0)")

@@ -15,7 +15,8 @@ from engine.gpu.job import Contents, hashes_of, pack
 from engine.gpu.result import verdict_of
 from engine.spec.python.signature import Signature
 from engine.spec.recipes.recipe import Input
-from engine.worker.contests.bench import floor_ms, sampled
+from engine.worker.contests.bench import floor_ms
+from engine.worker.contests.full_size import sampled
 from engine.worker.contests.kept_pairs import mask_by_spec
 from engine.worker.contests.registry import RIVALS, take_part
 from engine.worker.contests.rivals import Absent, Problem

@@ -1,0 +1,146 @@
+"""What a target would take beside the bare kernel, and when that is too slow to pass.
+
+Always for one card and one shape, so that all of a kernel's targets can be compared: the card that
+its arch is of, `LENGTH` rows. TFLOP/s count the pairs that the spec keeps, never those that are
+only visited: a target that visits more tiles is slower, not busier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+from engine.child.wire import failure_of
+from engine.cost.card import Card, card_of_arch
+from engine.cost.model import Prediction, predict
+from engine.cost.plan import constants
+from engine.cost.report import bound_words
+from engine.cuir.arch import arch_name
+from engine.cuir.nodes import Module
+from engine.errors import InputError
+from engine.spec.recipes.kept_pairs import kept_share, mask_inputs
+from engine.spec.recipes.recipe import Recipe
+from engine.worker.problems.problem_sizes import Case
+from engine.worker.problems.timed_shapes import cases_of, label
+
+LENGTH = 8192
+SLOWEST = 0.5  # of the bare kernel's speed: what is below passes no gate
+SPEED = "speed"  # among the details of a G3 verdict
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What every prediction of a session is for. `kept` is the share of pairs that the mask keeps,
+    `examples` says that it reads inputs, for which example values stand."""
+
+    card: Card
+    case: Case
+    shape: str
+    kept: float
+    examples: bool
+
+
+def setting_of(module: Module, recipe: Recipe | None) -> Setting:
+    """The card and shape for a kernel, and the share of pairs that the recipe keeps.
+
+    Raises:
+        InputError: the cost model knows no card of the kernel's arch.
+    """
+    arch = arch_name(module)
+    card = card_of_arch(arch)
+    if card is None:
+        raise InputError(f"the cost model has no card of the arch {arch or 'that is not given'}")
+    width = int(constants(module).get("D", 128))
+    case = cases_of({"lengths": [LENGTH], "shapes": None}, width)[0]
+    kept = 1.0 if recipe is None else kept_share(recipe, case.sizes)
+    shape = label({**case.sizes, "D": width, "Dv": width})
+    return Setting(card, case, shape, kept, recipe is not None and bool(mask_inputs(recipe)))
+
+
+def arguments(case: Case, module: Module) -> dict[str, int | float]:
+    """Numbers for the argument struct: the sizes, and a scale where the struct has one."""
+    width = constants(module).get("D")
+    scale = float(width) ** -0.5 if isinstance(width, int) and width > 0 else 0.125
+    fields = {f.name for f in module.fields}
+    return {**case.sizes, **({"scale": scale} if "scale" in fields else {})}
+
+
+def kept_flops(module: Module, setting: Setting) -> float:
+    """2 (D + Dv) for every kept pair."""
+    case, numbers = setting.case, constants(module)
+    widths = [float(numbers.get("D", 128)), float(numbers.get("DV", numbers.get("D", 128)))]
+    return setting.kept * 2 * sum(widths) * case.B * case.Hq * case.Nq * case.Nk
+
+
+def prediction_of(module: Module, setting: Setting) -> Prediction:
+    """What the cost model says of a module. Raises `CuBridgeError` where it cannot follow it."""
+    sizes = arguments(setting.case, module)
+    return predict(module, sizes, setting.card, flops=kept_flops(module, setting))
+
+
+@dataclass(frozen=True, slots=True)
+class Speed:
+    """Predicted microseconds of a target, and of the kernel that it was made from, at one shape of
+    one card (`where`). `attentions` is how many of them the spec asks for, each as much work as the
+    bare kernel's; `visited` how many pairs are visited for each kept one, `bound` what bounds it in
+    words. `problem` says why nothing is predicted."""
+
+    us: float = 0.0
+    bare_us: float = 0.0
+    attentions: int = 1
+    visited: float = 0.0
+    bound: str = ""
+    where: str = ""
+    problem: str = ""
+
+    @property
+    def share(self) -> float:
+        """Of the bare kernel's speed; above 1 where a mask leaves work out."""
+        return self.attentions * self.bare_us / self.us
+
+    @property
+    def slow(self) -> bool:
+        """True where it is known to be too slow to pass."""
+        return not self.problem and self.share < SLOWEST
+
+    @property
+    def words(self) -> str:
+        """One clause."""
+        if self.problem:
+            return f"its speed is not predicted: {self.problem}"
+        bare = "the bare kernel" if self.attentions == 1 else f"{self.attentions} bare calls"
+        return (
+            f"predicted to take {self.us:,.0f} us, {bare} {self.attentions * self.bare_us:,.0f} us "
+            f"({self.where})"
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """For a verdict's details."""
+        return asdict(self)
+
+    @classmethod
+    def of(cls, details: Mapping[str, Any]) -> Self | None:
+        """What a G3 verdict's details say of speed; None where it did not come to that."""
+        found = details.get(SPEED)
+        return cls(**found) if isinstance(found, dict) else None
+
+
+def too_slow(details: Mapping[str, Any]) -> bool:
+    """Whether a G3 verdict's details say that the target is too slow to pass."""
+    speed = Speed.of(details)
+    return speed is not None and speed.slow
+
+
+def beside(bare: Module, target: Module, recipe: Recipe | None) -> Speed:
+    """A target's predicted speed beside its bare kernel's; never an error, which would be no
+    verdict about the kernel."""
+    try:
+        setting = setting_of(bare, recipe)
+        was, now = prediction_of(bare, setting), prediction_of(target, setting)
+    except Exception as error:
+        return Speed(problem=failure_of(error).message)
+    return Speed(
+        now.microseconds, was.microseconds, 2 if recipe is not None and recipe.other else 1,
+        now.visited_flops / now.flops, bound_words(now), f"{setting.card.title}, {setting.shape}",
+    )  # fmt: skip
