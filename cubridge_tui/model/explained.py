@@ -14,12 +14,12 @@ NOTHING = Explained()
 Decisions = Callable[[str], "Decision | None"]
 
 
-def lines_of(hunk: Hunk, about: Explained = NOTHING, cost: str = "") -> list[str]:
-    """What it does, why it is there, what it costs, for which clauses, its numbers by name, what
-    depends on what."""
+def lines_of(hunk: Hunk, about: Explained = NOTHING, costs: Sequence[str] = ()) -> list[str]:
+    """What it does, why it is there, what rejecting it does, what it costs, for which clauses, its
+    numbers by name, what depends on what."""
     lines = [f"{'what' if n == 0 else 'op':<7}{words}" for n, words in enumerate(about.does)]
     lines += [f"why    {hunk.reason}"] if hunk.reason else []
-    lines += [cost] if cost else []
+    lines += costs
     lines += [f"for    {words}" for words in about.clauses]
     if about.numbers:
         lines.append(f"where  {'; '.join(about.numbers)}")
@@ -62,7 +62,7 @@ def missing(
 
 def with_reasons(
     rows: Sequence[Row], hunks: Sequence[Decided], explained: Mapping[str, Explained],
-    decision: Decisions, costs: Mapping[str, str],
+    decision: Decisions, costs: Mapping[str, Sequence[str]],
 ) -> tuple[Row, ...]:  # fmt: skip
     """The rows with what a hunk says of itself under its head, until it is decided; then the head
     says what it misses."""
@@ -77,7 +77,7 @@ def with_reasons(
         head = f"{row.text}{SEPARATOR}{missing_words(gone)}" if gone else row.text
         out.append(replace(row, text=head))
         if decision(row.hunk) is None:
-            lines = lines_of(hunk, explained.get(row.hunk, NOTHING), costs.get(row.hunk, ""))
+            lines = lines_of(hunk, explained.get(row.hunk, NOTHING), costs.get(row.hunk, ()))
             out += [Row(line, RowKind.NOTE, None, "", row.hunk, row.key) for line in lines]
     return tuple(out)
 
