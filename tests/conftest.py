@@ -13,7 +13,9 @@ import pytest
 from hypothesis import settings
 
 from engine.build.tools.toolchain import Origin, Toolchain, find_toolchain
+from engine.child import client
 from engine.errors import MissingTool
+from tests import judged_once
 from tests.forked_commands import Forks
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -92,12 +94,23 @@ def toolchain() -> Toolchain:
         pytest.skip(str(error))
 
 
+@pytest.fixture
+def judged_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is told again that the process that judges has said in another test."""
+    monkeypatch.setenv(judged_once.ANEW, "1")
+
+
 RunCubridge = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
-@pytest.fixture(scope="session")
-def _forks(root: Path) -> Iterator[Forks]:
-    forks = Forks(root)
+@pytest.fixture(scope="session", autouse=True)
+def _forks(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
+    base = tmp_path_factory.getbasetemp()
+    answers = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "answers"
+    answers.mkdir(exist_ok=True)
+    judged_once.remember_in(answers)
+    forks = Forks(root, answers)
+    client.start_server = forks.judging
     yield forks
     forks.close()
 

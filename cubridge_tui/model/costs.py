@@ -187,12 +187,12 @@ def told(costs: Costs, target: str) -> list[str]:
         "    by the cost model (docs/cost.md), TFLOP/s = 2 (D + Dv) x kept pairs / time; "
         f"differences up to {100 * KNOWN_ERROR:.0f}% are within its known error (≈)",
     ]
-    whose = {target: "as decided", ALL: "all hunks accepted", EXPERT: "the expert's kernel"}
+    whose = {target: "as decided", ALL: "all accepted", EXPERT: "the expert's"}
     for name, words in whose.items():
         found = costs.known(name)
-        if found is not None:
+        if found is not None and not (name == ALL and found == costs.known(target)):
             lines.append(
-                f"    {words:<20} {found.us:,.0f} us, {found.tflops:.0f} TFLOP/s, "
+                f"    {words:<12}  {found.us:,.0f} us, {found.tflops:.0f} TFLOP/s, "
                 f"{found.visited:.2f} pairs visited for each kept, bound by {found.bound}"
             )
     return lines

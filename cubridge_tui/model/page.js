@@ -17,11 +17,13 @@ function of(target) {
   const name = at.dataset.k !== undefined ? "k" : "h";
   return [at, groups[name].get(at.dataset[name]) || []];
 }
-document.addEventListener("mouseover", (event) => {
+function mark(event) {
   for (const each of marked) each.classList.remove("mark");
   marked = of(event.target)[1].filter((each) => each.closest(".code"));
   for (const each of marked) each.classList.add("mark");
-});
+}
+document.addEventListener("mouseover", mark);
+document.addEventListener("focusin", mark);  // a hunk, by the keyboard
 document.addEventListener("click", (event) => {
   const [at, same] = of(event.target);
   const own = at && at.closest(".code");

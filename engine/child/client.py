@@ -19,7 +19,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import IO, Any, Self
 
 from engine.child.environment import child_command, child_environment
 from engine.child.family import children, end_descendants
@@ -37,6 +37,23 @@ SECONDS = {"recipe": 60.0}
 STARTUP_SECONDS = 120.0
 SPEC_KEYS = ("path", "spec")  # what a payload calls the spec that it is about
 Progress = Callable[[str], None]
+
+
+def start_server(log: IO[bytes], reason: int) -> subprocess.Popen[bytes]:
+    """The server in a session of its own, with a pipe to it and one from it. It writes errors into
+    `log`; its keepers write into the descriptor `reason` why they ended it."""
+    environment = child_environment()
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        environment.setdefault(name, "1")
+    return subprocess.Popen(
+        child_command("engine.torch_child.server", str(reason)),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=log,
+        env=environment,
+        start_new_session=True,
+        pass_fds=(reason,),
+    )
 
 
 class Child:
@@ -65,22 +82,11 @@ class Child:
         if self._process is not None and self._process.poll() is None:
             return
         self.close()
-        environment = child_environment()
-        for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
-            environment.setdefault(name, "1")
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `close`
         self._reason, reason = os.pipe()
         os.set_blocking(self._reason, False)
         try:
-            self._process = subprocess.Popen(
-                child_command("engine.torch_child.server", str(reason)),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self._log,
-                env=environment,
-                start_new_session=True,
-                pass_fds=(reason,),
-            )
+            self._process = start_server(self._log, reason)
         finally:
             os.close(reason)
 

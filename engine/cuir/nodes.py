@@ -11,13 +11,39 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
+
+
+class _Node:
+    """What a node keeps beside its fields."""
+
+    __slots__ = ("_hash",)
+
+
+N = TypeVar("N", bound=type[_Node])
+
+
+def _hashed_once(cls: N) -> N:
+    """A node's hash is that of all below it: it is asked for at every step of a walk, and kept."""
+    of_fields: Callable[[_Node], int] = cls.__hash__
+
+    def kept(self: _Node) -> int:
+        try:
+            return self._hash  # type: ignore[attr-defined, no-any-return]
+        except AttributeError:
+            object.__setattr__(self, "_hash", found := of_fields(self))
+            return found
+
+    cls.__hash__ = kept  # type: ignore[assignment, method-assign]
+    return cls
+
 
 # --- expressions -----------------------------------------------------------------------------
 
 
+@_hashed_once
 @dataclass(frozen=True, slots=True)
-class Num:
+class Num(_Node):
     """An int, float or bool literal. `inf` and `nan` are the names of constants, see `Name`."""
 
     value: int | float | bool
@@ -34,26 +60,30 @@ class Num:
         return hash((type(self.value), repr(self.value)))
 
 
+@_hashed_once
 @dataclass(frozen=True, slots=True)
-class Str:
+class Str(_Node):
     value: str
 
 
+@_hashed_once
 @dataclass(frozen=True, slots=True)
-class Name:
+class Name(_Node):
     id: str
 
 
+@_hashed_once
 @dataclass(frozen=True, slots=True)
-class Attr:
+class Attr(_Node):
     """`args.Nk`: a field of the argument struct (the only attribute access there is)."""
 
     base: Expr
     field: str
 
 
+@_hashed_once
 @dataclass(frozen=True, slots=True)
-class Call:
+class Call(_Node):
     """`f[T, 2](a, b, at=0)`: op, device function, scalar function or type constructor."""
 
     fn: str
@@ -62,29 +92,33 @@ class Call:
     params: tuple[Expr, ...] = ()
 
 
+@_hashed_once
 @dataclass(frozen=True, slots=True)
-class Slice:
+class Slice(_Node):
     """`q0:` as the last index of a tensor: a tile that starts at `start`."""
 
     start: Expr
 
 
+@_hashed_once
 @dataclass(frozen=True, slots=True)
-class Index:
+class Index(_Node):
     """`Q[b, h, q0:]` (a tile of a tensor), `sK[stage]` (a stage), `slope[h]` (a scalar load)."""
 
     base: Expr
     index: tuple[Expr, ...]
 
 
+@_hashed_once
 @dataclass(frozen=True, slots=True)
-class Unary:
+class Unary(_Node):
     op: str  # "-", "not", "~"
     operand: Expr
 
 
+@_hashed_once
 @dataclass(frozen=True, slots=True)
-class Binary:
+class Binary(_Node):
     """Arithmetic. `//` and `%` truncate toward zero as in C; `floor_div` and `floor_mod` floor."""
 
     op: str  # + - * / // % & | ^ << >>
@@ -92,8 +126,9 @@ class Binary:
     right: Expr
 
 
+@_hashed_once
 @dataclass(frozen=True, slots=True)
-class Compare:
+class Compare(_Node):
     op: str  # < <= > >= == !=
     left: Expr
     right: Expr
@@ -104,8 +139,9 @@ CONTRARY = {"<": ">=", "<=": ">", ">": "<=", ">=": "<", "==": "!=", "!=": "=="}
 MIRRORED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "==", "!=": "!="}
 
 
+@_hashed_once
 @dataclass(frozen=True, slots=True)
-class Bool:
+class Bool(_Node):
     """`a and b`, `a or b`; binary, left-associated."""
 
     op: str  # and, or
@@ -113,8 +149,9 @@ class Bool:
     right: Expr
 
 
+@_hashed_once
 @dataclass(frozen=True, slots=True)
-class Select:
+class Select(_Node):
     """`then if cond else other`."""
 
     cond: Expr
@@ -122,16 +159,18 @@ class Select:
     other: Expr
 
 
+@_hashed_once
 @dataclass(frozen=True, slots=True)
-class Lambda:
+class Lambda(_Node):
     """A per-element function; only as an argument of an op. Its body is a scalar expression."""
 
     params: tuple[str, ...]
     body: Expr
 
 
+@_hashed_once
 @dataclass(frozen=True, slots=True)
-class Tuple:
+class Tuple(_Node):
     """`[a, b]`: shapes, grids, coordinates."""
 
     items: tuple[Expr, ...]
@@ -145,23 +184,26 @@ Expr = (
 # --- statements ------------------------------------------------------------------------------
 
 
+@_hashed_once
 @dataclass(frozen=True, slots=True)
-class Assign:
+class Assign(_Node):
     """`target = value`. `target` may be dotted-free only; tuples do not exist."""
 
     target: str
     value: Expr
 
 
+@_hashed_once
 @dataclass(frozen=True, slots=True)
-class Do:
+class Do(_Node):
     """An op for its effect: `sync()`, `copy_async(sQ, Q[b, h, q0:])`."""
 
     call: Call
 
 
+@_hashed_once
 @dataclass(frozen=True, slots=True)
-class For:
+class For(_Node):
     """`for var in range(start, stop, step):`.
 
     Where the step is `then(name)` the variable becomes what that name holds at the end of each
@@ -175,20 +217,23 @@ class For:
     body: tuple[Stmt, ...]
 
 
+@_hashed_once
 @dataclass(frozen=True, slots=True)
-class If:
+class If(_Node):
     cond: Expr
     then: tuple[Stmt, ...]
     other: tuple[Stmt, ...] = ()
 
 
+@_hashed_once
 @dataclass(frozen=True, slots=True)
-class Return:
+class Return(_Node):
     value: Expr | None = None
 
 
+@_hashed_once
 @dataclass(frozen=True, slots=True)
-class Opaque:
+class Opaque(_Node):
     """Source text whose meaning is unknown: what it reads and writes, and an optional meaning.
 
     `meaning` (from a person or a model) is assumed until a GPU run confirms it.
@@ -205,24 +250,27 @@ Stmt = Assign | Do | For | If | Return | Opaque
 # --- modules ---------------------------------------------------------------------------------
 
 
+@_hashed_once
 @dataclass(frozen=True, slots=True)
-class Field:
+class Field(_Node):
     """One field of the argument struct: `tensor`, `i32`, `i64` or `f32`."""
 
     name: str
     type: str
 
 
+@_hashed_once
 @dataclass(frozen=True, slots=True)
-class Param:
+class Param(_Node):
     """A run-time parameter of a function: `name` or `name: type`."""
 
     name: str
     type: str | None = None
 
 
+@_hashed_once
 @dataclass(frozen=True, slots=True)
-class Function:
+class Function(_Node):
     """A host function, a kernel or a device function.
 
     `consts` are compile-time parameters (C++ template parameters), printed after `*`.
@@ -237,8 +285,9 @@ class Function:
     body: tuple[Stmt, ...]
 
 
+@_hashed_once
 @dataclass(frozen=True, slots=True)
-class Module:
+class Module(_Node):
     """One specialisation of one program. `spec` binds arch and the host's compile-time names."""
 
     spec: tuple[tuple[str, Expr], ...]
@@ -362,27 +411,21 @@ def walk_block(body: tuple[Stmt, ...], prefix: Path) -> Iterator[tuple[Path, Stm
 
 def children(expr: Expr) -> tuple[Expr, ...]:
     """The direct subexpressions, in evaluation order."""
-    match expr:
-        case Attr(base, _):
-            return (base,)
-        case Call(_, args, kwargs, params):
-            return (*params, *args, *(value for _, value in kwargs))
-        case Slice(start):
-            return (start,)
-        case Index(base, index):
-            return (base, *index)
-        case Unary(_, operand):
-            return (operand,)
-        case Binary(_, left, right) | Compare(_, left, right) | Bool(_, left, right):
-            return (left, right)
-        case Select(cond, then, other):
-            return (cond, then, other)
-        case Lambda(_, body):
-            return (body,)
-        case Tuple(items):
-            return items
-        case _:
-            return ()
+    return _CHILDREN[type(expr)](expr)
+
+
+_CHILDREN: Mapping[type, Callable[[Any], tuple[Expr, ...]]] = {
+    **dict.fromkeys((Num, Str, Name), lambda _: ()),
+    **dict.fromkeys((Binary, Compare, Bool), lambda e: (e.left, e.right)),
+    Attr: lambda e: (e.base,),
+    Call: lambda e: (*e.params, *e.args, *(value for _, value in e.kwargs)),
+    Slice: lambda e: (e.start,),
+    Index: lambda e: (e.base, *e.index),
+    Unary: lambda e: (e.operand,),
+    Select: lambda e: (e.cond, e.then, e.other),
+    Lambda: lambda e: (e.body,),
+    Tuple: lambda e: e.items,
+}  # by type: as a chain of cases this is what a walk takes its time for
 
 
 def rebuild(expr: Expr, go: Callable[[Expr], Expr]) -> Expr:
@@ -416,9 +459,10 @@ def rebuild(expr: Expr, go: Callable[[Expr], Expr]) -> Expr:
 
 def walk_expr(expr: Expr) -> Iterator[Expr]:
     """The expression and everything below it, parents first."""
-    yield expr
-    for child in children(expr):
-        yield from walk_expr(child)
+    pending = [expr]
+    while pending:
+        yield (expr := pending.pop())
+        pending.extend(reversed(children(expr)))
 
 
 def names_in(*exprs: Expr) -> frozenset[str]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
+from functools import cache
 
 from engine.closure import closure
 
@@ -12,6 +13,8 @@ SPEC_ROOTS = (
 )
 
 
-def vendored(roots: Sequence[str] = SPEC_ROOTS) -> dict[str, bytes]:
-    """Every file of the engine that the modules `roots` import, by its path above `engine/`."""
+@cache
+def vendored(roots: tuple[str, ...] = SPEC_ROOTS) -> Mapping[str, bytes]:
+    """Every file of the engine that the modules `roots` import, by its path above `engine/`; read
+    once in a process, as the modules that it runs are."""
     return {name: path.read_bytes() for name, path in closure(roots).items()}

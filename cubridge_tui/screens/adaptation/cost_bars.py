@@ -63,7 +63,7 @@ def cost_chart(
     ]  # fmt: skip
     if predicted and where is not None:
         add("")
-        add(f"TFLOP/s of kept pairs on {where.card}, {where.shape}", kind=RowKind.HEAD)
+        add("TFLOP/s of kept pairs", kind=RowKind.HEAD)
         top = max(t for _, t, _ in (*predicted, *((n, t, True) for _, _, n, t in here)))
         for name, tflops, ours in predicted:
             bar(name, tflops / top, f"{tflops:7.1f} TFLOP/s", ours)

@@ -365,46 +365,29 @@ class _Search:
         places: list[Place] = []
         loops: list[Loop] = []
         parts: list[tuple[int, Held, Track]] = []
-        at = ""
         counts = [np.zeros(keep.size, np.int64) for keep in needs]
+        at = ""
         for one in some:
-            number = one.look
-            look = again.looks[number]
+            look = again.looks[one.look]
             if look is None:
                 return f"{at}a place cannot be written"
             at = f"{look.at.file.name}:{look.at.line}: {look.expression}: "
-            seen: list[Seen] = []
-            for run, count in zip(runs, counts, strict=True):
-                sizes, found = run.sizes, run.tracks
-                track = found.get(number)
-                if track is None:
-                    return f"{at}not reached at {_words(sizes)}"
-                scale = self.bench.scale(sizes)
-                ratio = one.factor / self.bench.scale(runs[0].sizes)
-                by = one.factor if one.factor == 1 else ratio * scale
-                now = held(number, track, Codes(sizes), (by,))
-                if isinstance(now, str) or now.words != one.words:
-                    return f"{at}holds scores at {_words(runs[0].sizes)} and not at {_words(sizes)}"
-                count += now.covered
-                numbers = {}
-                for k, expression in enumerate(look.at.scope, start=number + 1):
-                    other = found.get(k)
-                    if other is not None and np.array_equal(other.threads, track.threads):
-                        numbers[expression] = other
-                seen.append(Seen(sizes, scale, now, track, numbers, run.grids))
-            explained = explain(look.at, look.expression, seen)
-            if isinstance(explained, str):
-                return at + explained
+            seen = self.at_place(look, one, runs)
+            explained = seen if isinstance(seen, str) else explain(look.at, look.expression, seen)
+            if isinstance(seen, str) or isinstance(explained, str):
+                return f"{at}{explained}"
             places.append(explained[0])
             loops += explained[1]
-            parts.append((number, seen[0].held, seen[0].track))
+            parts.append((one.look, seen[0].held, seen[0].track))
+            for count, there in zip(counts, seen, strict=True):
+                count += there.held.covered
         for run, count, keep in zip(runs, counts, needs, strict=True):
             lacking = int((keep.reshape(-1) & (count == 0)).sum())
-            if lacking or count.max() > 1:
-                wrong = f"lacks {lacking} of {int(keep.sum())} scores that the output depends on"
-                if not lacking:
-                    wrong = "holds some scores more than once"
-                return f"{at}{wrong} at {_words(run.sizes)}"
+            if lacking:
+                words = f"lacks {lacking} of {int(keep.sum())} scores that the output depends on"
+                return f"{at}{words} at {_words(run.sizes)}"
+            if count.max() > 1:
+                return f"{at}holds some scores twice at {_words(run.sizes)}"
         self.said(f"trying {at[:-2]}")
         wrong = judge(self.bench, again.compiled, runs[0].sizes, parts, needs[0])
         if wrong:
@@ -413,15 +396,37 @@ class _Search:
         scale = self.bench.scale(runs[0].sizes)
         name = factors(scale).get(held_.factor, f"{held_.factor:.6g}")
         evidence = (
-            f"at {_words(runs[0].sizes)} it held {name} * (q . k) of "
-            f"{sum(int(p[1].covered.sum()) for p in parts)} pairs once"
-            f"{f' in each of {held_.replicas} threads' if held_.replicas > 1 else ''}; at "
+            f"at {_words(runs[0].sizes)} it held {name} * (q . k) of {int(counts[0].sum())} pairs "
+            f"once{f' in each of {held_.replicas} threads' if held_.replicas > 1 else ''}; at "
             f"{_words(runs[1].sizes)} that and its coordinates held again; other scores put there "
             "gave their own attention in O"
         )
         hook = Hook(tuple(places), held_.factor, scale, held_.replicas, evidence,
                     probed=runs[0].sizes)  # fmt: skip
         return hook, loops, [(one, track) for _, one, track in parts]
+
+    def at_place(self, look: Look, one: Held, runs: list[_Run]) -> list[Seen] | str:
+        """What each run saw at a place, with the numbers in scope; else why it is none."""
+        seen: list[Seen] = []
+        for run in runs:
+            track = run.tracks.get(one.look)
+            if track is None:
+                return f"not reached at {_words(run.sizes)}"
+            scale = self.bench.scale(run.sizes)
+            ratio = one.factor / self.bench.scale(runs[0].sizes)
+            by = one.factor if one.factor == 1 else ratio * scale
+            now = held(one.look, track, Codes(run.sizes), (by,))
+            if isinstance(now, str) or now.words != one.words:
+                there, not_here = _words(runs[0].sizes), _words(run.sizes)
+                return f"holds scores at {there} and not at {not_here}"
+            numbers = {
+                expression: other
+                for k, expression in enumerate(look.at.scope, start=one.look + 1)
+                if (other := run.tracks.get(k)) is not None
+                and np.array_equal(other.threads, track.threads)
+            }
+            seen.append(Seen(run.sizes, scale, now, track, numbers, run.grids))
+        return seen
 
 
 @dataclass(frozen=True, slots=True)

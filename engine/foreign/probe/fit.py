@@ -17,6 +17,7 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 _SAMPLES = 500
 _MOST_BITS = 10  # of a thread's number
+_SHORT = 4  # terms of a sum that nothing shorter is looked for, those with a factor twice
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +96,12 @@ def solve(base: Array, columns: Sequence[Column]) -> Sum | None:
         digits = [c for c in few if c.bit >= 0 or c.text not in whole_of]
         apart = [c for c in digits if c.bit >= 0 or not _of_digits(c, digits)]
         tiers = (few, digits, apart, [c for c in digits if c.cost == 2 or c.bit >= 0])
-        found += [s for t in tiers if (s := _eliminate(base[rows], t)) is not None]
+        for tier in tiers:
+            other = _eliminate(base[rows], tier)
+            if other is not None:
+                found.append(other)
+                if other.awkward[0] <= _SHORT:
+                    break
     whole = {id(f): c for f, c in zip(few, varied, strict=True)}
     for one in sorted(found, key=lambda s: s.awkward):
         terms = tuple((w, whole[id(c)]) for w, c in one.terms)

@@ -31,7 +31,7 @@ from engine.foreign.probe.places import Found as Places
 from engine.foreign.reference import Reference, read_reference
 from engine.gates.outcome import Found
 from engine.gpu.job import Contents
-from engine.graft.cases import cases_for, empty_rows
+from engine.graft.cases import cases_for, empty_rows, reaching
 from engine.graft.compare import Patched as Again
 from engine.graft.compare import same_scores
 from engine.graft.edits import (
@@ -142,6 +142,12 @@ class ExecutedWork(Work):
             self._found = read_found(self.text(Stage.LIFTED, PLACES))
         return self._found or self._probed()
 
+    @property
+    def cases(self) -> Sequence[Mapping[str, int]]:
+        """The sizes that the source is executed at: the kernel's own, and those at which each of
+        its places is reached."""
+        return reaching(self.places.edited, self.package.asked.sizes)
+
     def _probed(self) -> Places:
         self.bench.progress("probing: executing the kernel with observations in its source")
         asked = self.package.asked
@@ -217,7 +223,7 @@ class ExecutedWork(Work):
         if moved is not None:
             return self._moved_on(Gate.G1, begin, moved)
         self.bench.progress("G1: executing the source against its reference")
-        ran = self._run(self.package.asked)
+        ran = self._run(replace(self.package.asked, sizes=self.cases))
         hooks = len(self.places.hooks)
         said = "; its scores were found by probing" if hooks else "; no scores were found"
         if ran.found.ok:
@@ -362,7 +368,7 @@ class ExecutedWork(Work):
         with self.patched(edits) as (folder, changed):
             over = replace(
                 overlaid(asked, changed, folder), reference=self.spec, options=self.options.spec,
-                sizes=cases or cases_for(recipe, self.launcher(recipe), asked.sizes),
+                sizes=cases or cases_for(recipe, self.launcher(recipe), self.cases),
             )  # fmt: skip
             try:
                 ran = judge_cases(self._run(over), recipe, self.launcher(recipe), asked.sizes)
@@ -519,7 +525,7 @@ class ExecutedWork(Work):
                     out |= _below(Path(include), f"include{number}/")
         recipe = self.recipe
         assert recipe is not None
-        sizes = cases_for(recipe, self.launcher(recipe), asked.sizes)
+        sizes = cases_for(recipe, self.launcher(recipe), self.cases)
         kept = replace(asked, sizes=sizes, options=self.options.spec,
                        flags=replace(asked.flags, includes=tuple(includes)))  # fmt: skip
         out[MANIFEST] = manifest_text(kept, self.package.name).encode()

@@ -7,13 +7,14 @@ verdict; one that is good enough becomes a proposal like any other, whose hunks 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from engine.errors import CuBridgeError
 from engine.llm.ask import ask
+from engine.llm.errors import LlmError
 from engine.llm.settings import Prices
 from engine.llm.types import (
     Client,
@@ -134,11 +135,13 @@ class Conversation(Generic[T]):
             self._agreed |= wanted
 
     @contextmanager
-    def _noted(self, name: str, done: Sized) -> Iterator[None]:
-        """What ends a run before its time is noted, with the answers that there were."""
+    def _noted(self, name: str, done: Sequence[Attempt[T]]) -> Iterator[None]:
+        """What ends a run before its time is noted, with the answers that there were; an error of
+        the server's takes nothing from one that passed."""
         try:
             yield
         except CuBridgeError as error:
             said = f"{name}: stopped after {len(done)} answers: {error.message}"
             self.work.writer.append([Note(said)], actor=self.work.actor)
-            raise
+            if not (isinstance(error, LlmError) and any(a.passed for a in done)):
+                raise

@@ -20,6 +20,7 @@ from engine.cuir.types import describe
 from engine.errors import CuBridgeError
 from engine.gates.g3_source.speed import Speed, arguments, setting_of
 from engine.lift.cpp.provenance import Lifted
+from engine.lift.files.toplevel import ARGS
 from engine.transfer.llm.editing import statement_text
 
 MOST_ERRORS = 20  # that a message lists; of more it says how many
@@ -129,7 +130,7 @@ def _op_at(again: Lifted | None, error: Mapping[str, Any]) -> Path | None:
     holding = [
         (span.end - span.start, path)
         for path, span in again.provenance.items()
-        if len(path) > 2 and (
+        if len(path) > 1 and path[0] != ARGS and (
             span.start <= at < span.end if at is not None
             else span.start_line <= line <= span.end_line
         )

@@ -6,9 +6,12 @@ from collections.abc import Iterator, Mapping
 
 from engine.cuir.changes.edits import Edit, EditHunk, EditKind, Node
 from engine.cuir.nodes import (
+    CONTRARY,
     Assign,
     Call,
+    Compare,
     Do,
+    Expr,
     Field,
     For,
     Function,
@@ -16,12 +19,14 @@ from engine.cuir.nodes import (
     Module,
     Path,
     Stmt,
+    Unary,
     stmt_exprs,
     walk,
     walk_block,
     walk_expr,
 )
 from engine.cuir.ops import OPS
+from engine.cuir.printer import print_expr
 from engine.errors import CuBridgeError
 from engine.transfer.match import find_attention
 
@@ -34,7 +39,7 @@ class Doings:
     """Words for the hunks between two modules."""
 
     def __init__(self, base: Module, proposed: Module) -> None:
-        self._loops = {p for m in (base, proposed) for p, s in walk(m) if isinstance(s, For)}
+        self._old, self._new = dict(walk(base)), dict(walk(proposed))
         self._known = {(p[0], s.target) for p, s in walk(base) if isinstance(s, Assign)}
         self._old_ops = {name for _, s in walk(base) for name in _ops_of(s)}
         self._device = {f.name for f in base.functions if f.kind == "device"}
@@ -69,9 +74,19 @@ class Doings:
             case _:
                 return self._statement(verb, edit, node, path)
 
+    def _where(self, path: Path, stmts: Mapping[Path, Stmt]) -> str:
+        """The kernel, whether in a loop of it, and which of its warps, by the first branch."""
+        around = [(stmts.get(path[:n]), path[n]) for n in range(1, len(path))]
+        loops = [n for n, (stmt, _) in enumerate(around) if isinstance(stmt, For)]
+        warps = ""
+        for stmt, way in around[: loops[0] if loops else None]:
+            if isinstance(stmt, If) and not warps:
+                warps = f" where {print_expr(stmt.cond if way == 'then' else _contrary(stmt.cond))}"
+        loop = "'s loop" if loops else ""
+        return f"in {path[0]}{loop}{warps}"
+
     def _statement(self, verb: str, edit: Edit, node: Stmt, path: Path) -> str:
-        inside = any(path[:n] in self._loops for n in range(1, len(path)))
-        where = f"in {path[0]}'s loop" if inside else f"in {path[0]}"
+        where = self._where(path, self._old if edit.new_path is None else self._new)
         match node:
             case Assign(target):
                 name = _with_role(target, self._values)
@@ -88,6 +103,14 @@ class Doings:
                 return f"{verb} a branch {where}"
             case _:
                 return f"{verb} a statement {where}"
+
+
+def _contrary(cond: Expr) -> Expr:
+    match cond:
+        case Compare(op, left, right):
+            return Compare(CONTRARY[op], left, right)
+        case _:
+            return Unary("not", cond)
 
 
 def _with_role(name: str, roles: Mapping[str, str]) -> str:

@@ -85,6 +85,8 @@ class Attempt(Generic[T]):
                 "reason": self.reason,
                 "op": self.outcome.op,
                 "details": plain_json(self.outcome.details),
+                "found": self.outcome.found,
+                "better": self.outcome.better,
             },
         }
         return json.dumps(data, indent=1, ensure_ascii=True) + "\n"

@@ -45,6 +45,6 @@ class Outcome(Generic[T]):
     details: Mapping[str, Any] = field(default_factory=dict, hash=False)
     stage: str = ""
     shown: str = ""
+    value: T | None = None
     found: str = ""
     better: str = ""
-    value: T | None = None

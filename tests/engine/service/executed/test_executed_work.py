@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,9 +28,22 @@ from engine.service.session.package_export import export_session
 from engine.service.session.session_options import choose_options
 from engine.service.session.workbench import Bench, find_kernel
 from engine.types import Decision, DecisionKind, Gate, Level, Stage, VerdictKind
+from engine.worker.launches.abi import Library
+from engine.worker.orchestration.building import build, find_nvcc
+from engine.worker.orchestration.checklist import explained, required
+from engine.worker.orchestration.manifest import read_job
+from engine.worker.orchestration.results import Store as Rows
+from engine.worker.orchestration.results import write_result
 from sessions.state import SessionState
 from sessions.store import Store
-from tests.engine.service.executed.plain import called, has_nvcc, imported, opened, pointed
+from tests.engine.service.executed.plain import (
+    SOURCE,
+    called,
+    has_nvcc,
+    imported,
+    opened,
+    pointed,
+)
 
 pytestmark = pytest.mark.skipif(not has_nvcc(), reason="nvcc compiles the kernels of these tests")
 
@@ -79,6 +93,7 @@ def test_a_kernel_is_adapted_in_its_own_source(
     assert "G1 passes" in capsys.readouterr().out
     assert main(["lift", out["session"]]) == 2
     assert "executed as PTX: there is no CuIR of it" in capsys.readouterr().err
+    judged_on_a_gpu(out["session"], tmp_path, capsys)
     # A new version of it asks nothing where only names and blanks are others.
     source, was = kernel / "plain.cu", state_of(tmp_path, out["session"])
     source.write_bytes(called(source.read_bytes()))
@@ -90,6 +105,50 @@ def test_a_kernel_is_adapted_in_its_own_source(
     assert now.hashes["lowered"] != was.hashes["lowered"]
     judged = [dict(g.verdict.subject) for g in now.given if g.verdict.gate is Gate.G3]
     assert [j["artifact"] for j in judged] == [was.hashes["lowered"], now.hashes["lowered"]]
+
+
+def judged_on_a_gpu(session: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its job is packed and builds; a result of it raises the level, and a failed one takes it."""
+    path = folder / "job"
+    assert main(["gpu", "pack", session, str(path), "--json"]) == 0
+    capsys.readouterr()
+    job = read_job(path)
+    assert job.theirs is not None and job.kernels == ("attention", "Memset", "Memcpy")
+    assert job.theirs.terms == {"step": 64, "requires": ["Nq == Nk", "Hkv == Hq"]}
+    assert job.archs[0] == "sm_80" and "sm_90" in job.archs and "sm_90a" not in job.archs
+    patched, author = (path / f"kernel/{at}root0/plain.cu" for at in ("", "source/"))
+    assert author.read_bytes() == SOURCE.read_bytes() != patched.read_bytes()
+    assert "Pointer{args.slopes.data}" in job.source.read_text()
+    page = (path / "kernel/unedited.cu").read_text()
+    assert "TensorArg slopes;" in page and "Pointer{args.slopes.data}" not in page
+    with ThreadPoolExecutor(1) as pool:
+        built = build(
+            pool,
+            job.source,
+            job.source.parent,
+            job.work / "b",
+            job.entry,
+            job.keys,
+            job.fields,
+            "sm_80",
+            find_nvcc(),
+            job.theirs.words(job.source.parent),
+        )
+    assert built.ok, built.log
+    Library(built.library, job.fields)
+    (key,) = job.keys
+    rows = [
+        {"check": c, "specialisation": key, "verdict": "pass", "cases": 1, "seconds": 0.1}
+        for c in (*required(key, key, False), *explained(key, key, True, False))
+    ]
+    store = Rows(job, {"name": "NVIDIA H100", "arch": "sm_80"}, fresh=True)
+    for level, code in (("gpu-verified", 0), ("none", 1)):
+        for row in rows:
+            store.add("checks", row)
+        write_result(folder / "result.json", store.result("complete"))
+        assert main(["gpu", "import", session, str(folder / "result.json"), "--json"]) == code
+        assert json.loads(capsys.readouterr().out)["level"] == level
+        rows = [{**rows[0], "verdict": "fail", "failures": ["b 0 h 1 i 2"]}]
 
 
 def state_of(folder: Path, session: str) -> SessionState:

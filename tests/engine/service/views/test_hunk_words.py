@@ -108,3 +108,14 @@ def test_a_number_is_named_and_the_algebra_is_told(
 )
 def test_names_of_numbers(value: float, constants: tuple[float, ...], name: str) -> None:
     assert named(value, constants) == name
+
+
+def test_a_statement_of_one_role_says_whose_it_is() -> None:
+    base, recipe = lifted("flash_fwd_sm90"), VARIANTS["difference_document"]
+    *_, (_, last) = apply(base, plan(base, recipe).steps)
+    made = propose(base, last, id="r", origin=Origin.RULES, reason="r", ids=assign(base))
+    told = {e.does[0] for e in explain(base, last, made, recipe).values()}
+    assert {
+        "adds ticket in flash_fwd's loop where wg == 0",
+        "adds turn in flash_fwd where wg != 0",
+    } <= told

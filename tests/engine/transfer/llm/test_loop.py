@@ -61,6 +61,42 @@ def test_failures_go_back_until_one_passes() -> None:
     assert "mind parity" not in third[-1].text
 
 
+@pytest.mark.parametrize(
+    ("then", "rounds", "reached"),
+    [
+        ("4", 5, ["passed", "passed"]),
+        ("it stands", 5, ["passed", "unreadable"]),
+        ("3", 5, ["passed", "unsound"]),
+        ("4", 0, ["passed"]),  # no answer is left
+    ],
+)
+def test_one_that_passes_is_asked_once_whether_it_can_be_better(
+    then: str, rounds: int, reached: list[str]
+) -> None:
+    asked: list[Request] = []
+
+    def ask(request: Request) -> Reply:
+        asked.append(request)
+        return answer("2" if len(asked) == 1 else then)
+
+    def judge(text: str) -> Outcome[int]:
+        if not text.isdecimal():
+            return Outcome(Reached.UNREADABLE, "no number")
+        kind = Reached.UNSOUND if int(text) % 2 else Reached.PASSED
+        return Outcome(kind, "", value=int(text), better=f"{text} is small, see `it`")
+
+    def steer(_: Attempt[int]) -> str | None:
+        raise AssertionError("no person is asked about what passed")
+
+    done = list(run_loop(START, Plan("m", rounds=rounds, candidates=3), ask, judge, steer))
+    assert [a.reached.word for a in done] == reached
+    if rounds:
+        last = asked[1].messages
+        assert [m.role for m in last] == ["system", "user", "assistant", "user"]
+        assert "2 is small" in last[-1].text and "it is kept" in last[-1].text
+        assert last[-2].text == "2" and asked[0].messages == last[:2]
+
+
 def test_half_an_answer_is_no_turn() -> None:
     done, asked = run([answer("2222", Ending.LENGTH), answer("2")], 1)
     assert [a.reached.word for a in done] == ["incomplete", "passed"]
@@ -91,7 +127,7 @@ def test_an_attempt_is_kept_whole() -> None:
     kept = json.loads(attempt.transcript())
     assert kept["outcome"] == {
         "reached": "unsound", "passed": False, "reason": "it is odd", "op": "f/1",
-        "details": {"case": "c"},
+        "details": {"case": "c"}, "found": "", "better": "",
     }  # fmt: skip
     assert kept["reply"]["text"] == "3" and kept["request"]["messages"][1]["content"] == "question"
     assert attempt.summary() == {

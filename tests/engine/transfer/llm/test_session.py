@@ -14,6 +14,8 @@ import pytest
 from engine.cuir.nodes import Module
 from engine.cuir.printer import print_module
 from engine.errors import InputError
+from engine.gates.g3_source.lowering_check import G3
+from engine.gates.g3_source.speed import SPEED, Speed
 from engine.gates.outcome import Found
 from engine.llm.client import ServerClient
 from engine.llm.errors import Exhausted
@@ -27,16 +29,27 @@ from engine.service.models.llm import (
     accepted_example,
     offered_examples,
 )
+from engine.service.models.llm_gates import ModelGates
 from engine.service.session.adaptation import Adaptation, start
 from engine.service.session.content import LIFTED
 from engine.service.session.package_export import export_session
 from engine.service.session.session_options import choose_options
 from engine.service.session.workbench import Bench, find_kernel, find_spec
 from engine.service.upkeep.recheck import recheck
-from engine.transfer.llm.editing import best
-from engine.transfer.llm.outcome import Reached
+from engine.transfer.llm.editing import Edit, best
+from engine.transfer.llm.outcome import Outcome, Reached
 from engine.transfer.llm.prompt import Comment, Example, render
-from engine.types import Artifact, Decision, DecisionKind, Gate, Level, Origin, Stage, VerdictKind
+from engine.types import (
+    Artifact,
+    Decision,
+    DecisionKind,
+    Gate,
+    Level,
+    Origin,
+    Stage,
+    VerdictKind,
+    sha256_of,
+)
 from sessions.events import Note, TranscriptAdded
 from sessions.store import Store
 from tests.conftest import RunCubridge
@@ -505,6 +518,73 @@ def test_candidates_are_kept_side_by_side(
     assert {"model-1.c1r0.cuir", "model-1.c2r0.cuir"} <= set(names)
     assert server.asked[1].body["temperature"] == 0.8
     assert best(result.attempts) is result.attempts[0]
+
+
+@pytest.mark.parametrize(
+    ("third", "us", "kept"),
+    [
+        ("right", 900.0, "c1r2"),  # faster: it takes the other's place
+        ("right", 1100.0, "c1r1"),
+        ("wrong", 500.0, "c1r1"),
+        ("stands", 0.0, "c1r1"),
+        ("down", 0.0, "c1r1"),
+    ],
+)
+def test_compilers_errors_go_back_and_then_the_speed(
+    third: str, us: float, kept: str, opened: Open, sink_spec: Path,
+    serve: Callable[..., tuple[Server, ServerClient]], monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """What G3 finds goes back with ops and types; of the speed a model hears once it is right."""
+    work = opened(sink_spec)
+    right, wrong = sink(lifted(work)), sink(lifted(work), "args.scale")
+    last = {
+        "right": acts.answer(right), "wrong": acts.answer(wrong),
+        "stands": acts.answer("This edit stands."), "down": acts.status(401, "gone"),
+    }[third]  # fmt: skip
+    server, client = serve(acts.answer(right), acts.answer(right), last)
+    speeds = [Speed(1000.0, 980.0, where="a card"), Speed(us, 980.0, where="a card")]
+    judged: list[bytes] = []
+
+    def g2(gates: ModelGates, module: Module, *_: object) -> Outcome[Edit]:
+        good = "top * scale_log2)" in print_module(module).split("l = row_reduce")[1]
+        return Outcome(Reached.PASSED if good else Reached.G2, "")
+
+    def g3(target: Module, source: bytes, recipe: object) -> G3:
+        judged.append(source)
+        if len(judged) > 1:
+            speed = speeds[len(judged) - 2]
+            return G3(VerdictKind.PASS, "", {SPEED: speed.to_json()}, "nvcc")
+        lines = source.decode().split("\n")
+        at = [n for n, line in enumerate(lines, start=1) if "sink_log2" in line]
+        found = [
+            {"severity": "error", "message": f"no operator {n}", "line": line, "column": None,
+             "origin": ""} for n, line in enumerate(at)
+        ]  # fmt: skip
+        build = {"diagnostics": found, "specialisations": []}
+        return G3(VerdictKind.FAIL, "nvcc says no", {"build": build}, "nvcc")
+
+    monkeypatch.setattr(ModelGates, "_g2", g2)
+    monkeypatch.setattr(ModelGates, "_g2_elsewhere", lambda *all_: all_[-1])
+    monkeypatch.setattr(work, "judge_source", g3)
+    result = ModelTransfer(work, client, "fake", lambda _: True).run(3, 2)
+    first, second, asked_last = (a.prompt for a in server.asked[:3])
+    assert "at most 255 registers a thread" in first and "WARPS = 4" in first
+    assert "within 1e-10 of its row's largest magnitude" in first and "4 answers remain" in first
+    assert "no operator 0" in second and "no operator 2" in second and "3 answers remain" in second
+    assert "op: sink_log2 = Sink[h] * LOG2E" in second
+    assert "Sink is view of sink (f32, rank 1)" in second
+    reduce = id_of(lifted(work), "lse = ")
+    assert f"op: {reduce}, lse = map(m, l" in second and "l is f32 row_of[" in second
+    # Of the speed nothing is said before an answer is right.
+    assert "1,000 us" not in first + second and "base module's speed" not in first + second
+    assert "1,000 us" in asked_last and "0.98 of the base module's speed" in asked_last
+    assert len(server.asked) == 3 and result.passed
+    assert [a.reached for a in result.attempts[:2]] == [Reached.LOWERING, Reached.PASSED]
+    chosen = best(result.attempts)
+    assert chosen is not None and chosen.id == kept and result.proposal is not None
+    assert result.proposal.transcript == sha256_of(chosen.transcript())
+    notes = [e.body.text for e in work.writer.events if isinstance(e.body, Note)]
+    assert len(notes) == (third == "down")
 
 
 def test_the_headless_run_sends_nothing_unseen(

@@ -7,13 +7,14 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from engine.build.tools.toolchain import Toolchain
-from engine.gpu.job import Contents, pack
+from engine.gpu.job import Contents, Theirs, pack
 from engine.resources import kernel_dir, list_kernels
 from engine.worker.orchestration import building, device, main, sanitizer
 from engine.worker.orchestration.building import build, resources
@@ -24,6 +25,7 @@ from engine.worker.orchestration.main import self_test_missed
 from engine.worker.orchestration.manifest import JobError, read_job
 from engine.worker.orchestration.mutants import mutants_of
 from engine.worker.orchestration.sanitizer import sanitizer_rows
+from engine.worker.problems.terms import Terms
 from tests.engine.gpu.conftest import replace_file
 
 Program = Callable[[str, str], Path]
@@ -94,6 +96,7 @@ if kind == "bench":
         sys.exit(1)
     tell(event="ready")
     assert sys.stdin.readline().strip() == "go"
+    (here / "asked.json").write_text(rest[0])
     lengths = json.loads(rest[0])["lengths"]
     for n in lengths:
         tell(event="row", row={"case": f"S {n}", "name": "CuBridge", "ms": 1.0, "iqr_ms": 0.1,
@@ -257,6 +260,34 @@ def test_a_second_build_compiles_nothing(here: Callable[..., Any], job: Path) ->
     assert sorted(set(before.split())) == ["bf16_64.o", "dispatcher.o", "f16_64.o", "library.so"]
     here()
     assert calls.read_text() == before
+
+
+def test_the_unedited_source_of_someone_s_kernel_is_built_beside(
+    here: Callable[..., Any], contents: Contents, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reference = tmp_path / "reference.py"
+    reference.write_bytes(contents.spec.read_bytes())
+    kind = Theirs(
+        contents.kind.fields, ("attention",), reference, ("-std=c++20", "-DHEAD=64"),
+        ("root0",), ("source/root0",), Terms(32, (), True), {}, contents.asked,
+    )  # fmt: skip
+    pages = (("root0/x.cu", b"// patched\n"), ("unedited.cu", b"// page\n"))
+    job = pack(replace(contents, kind=kind, headers=pages), tmp_path / "theirs")
+    assert not (job / "module.cuir").exists() and (job / "reference/reference.py").is_file()
+    commands: list[list[str]] = []
+    ran = building._run
+    monkeypatch.setattr(building, "_run", lambda c: (commands.append(list(c)), ran(c))[1])
+    code, result = here(folder=job)
+    assert code == 0 and result["cuir"] == "", result["reason"]
+    assert "theirs" in result["hashes"]
+    for folder, root in (("build-sm_90", "root0"), ("source-sm_90", "source/root0")):
+        made = next(c for c in commands if c[-1].endswith(f"{folder}/bf16_64.o"))
+        assert "-std=c++17" not in made and made.index("-std=c++20") > made.index("-O3")
+        assert f"-I{job / 'kernel' / root}" in made and "-DHEAD=64" in made
+    unit = (job / "work/source-sm_90/bf16_64.cu").read_text()
+    assert '#include "unedited.cu"' in unit
+    asked = json.loads((job / "asked.json").read_text())
+    assert asked["source"] == str(job / "work/source-sm_90/library.so")
 
 
 def test_a_kernel_that_does_not_compile_fails(here: Callable[..., Any], job: Path) -> None:
