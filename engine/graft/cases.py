@@ -72,8 +72,8 @@ def cases_for(recipe: Recipe, launcher: Launcher, sizes: Sequence[Sizes]) -> lis
 
 
 def reaching(hooks: Sequence[Hook], sizes: Sequence[Sizes]) -> list[dict[str, int]]:
-    """The kernel's own cases, and one as long as the probing was for each hook: where each loop runs
-    that a place of it stands in."""
+    """The kernel's own cases, and for each hook one as long as its probing was: where each loop
+    runs that a place of it stands in."""
     out = [dict(s) for s in sizes]
     for hook in hooks:
         long = {n: hook.probed[n] for n in LENGTHS if n in hook.probed}

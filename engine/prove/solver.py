@@ -97,8 +97,14 @@ class _Stated:
 
 def _text(goal: Goal) -> str:
     """A goal's terms as text: goals with the same text ask the same."""
-    terms = (*goal.given, goal.claim, goal.twin, *goal.shown.values(), *goal.smallest)
-    return "\n".join((*goal.shown, *(term.sexpr() for term in terms)))
+    return _written((*goal.given, goal.claim, goal.twin), goal.shown, goal.smallest)
+
+
+def _written(
+    conditions: Sequence[Condition], shown: Mapping[str, Whole], smallest: Sequence[Whole]
+) -> str:
+    terms = (*conditions, *shown.values(), *smallest)
+    return "\n".join((*shown, *(term.sexpr() for term in terms)))
 
 
 @lru_cache(maxsize=1024)
@@ -110,7 +116,7 @@ def _proved(stated: _Stated, budget: int) -> Answer:
 
     context = z3.Context()
     refuted = (*goal.given, z3.Not(goal.claim))
-    wrong = find(refuted, goal.shown, goal.smallest, budget, context)
+    wrong = _find(refuted, goal.shown, goal.smallest, budget, context)
     if isinstance(wrong, Unknown) and z3.is_and(goal.claim):
         parts = [replace(goal, claim=part) for part in goal.claim.children()]
         answers = [prove(part, budget) for part in parts]
@@ -118,8 +124,8 @@ def _proved(stated: _Stated, budget: int) -> Answer:
     if not isinstance(wrong, Proven):
         return wrong
     # What refutes the twin satisfies the assumptions: they are asked about where nothing does.
-    if not isinstance(find((*goal.given, z3.Not(goal.twin)), {}, (), budget, context), Witness):
-        can_hold = isinstance(find(goal.given, {}, (), budget, context), Witness)
+    if not isinstance(_find((*goal.given, z3.Not(goal.twin)), {}, (), budget, context), Witness):
+        can_hold = isinstance(_find(goal.given, {}, (), budget, context), Witness)
         fault = "its false twin is not refuted"
         return Unknown(fault if can_hold else "no legal size satisfies its assumptions", seconds())
     return Proven(wrong.solver, seconds())
@@ -130,12 +136,38 @@ def find(
     shown: Mapping[str, Whole],
     smallest: Sequence[Whole] = (),
     budget: int = BUDGET,
-    context: Any = None,
 ) -> Answer:
-    """The smallest values that satisfy the conditions; proven: that there are none. `context` is
-    that of other questions of the same goal: a new one costs more than most questions."""
+    """The smallest values that satisfy the conditions; proven: that there are none. The answer is
+    kept, as that of `prove`."""
+    asked = _Asked(
+        (tuple(conditions), shown, tuple(smallest)), _written(conditions, shown, smallest)
+    )
+    return _found_once(asked, budget)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    terms: tuple[tuple[Condition, ...], Mapping[str, Whole], tuple[Whole, ...]] = field(
+        compare=False
+    )
+    text: str
+
+
+@lru_cache(maxsize=1024)
+def _found_once(asked: _Asked, budget: int) -> Answer:
+    return _find(*asked.terms, budget, z3.Context())
+
+
+def _find(
+    conditions: Sequence[Condition],
+    shown: Mapping[str, Whole],
+    smallest: Sequence[Whole],
+    budget: int,
+    context: Any,
+) -> Answer:
+    """`find` in the context of the other questions of its goal: a new one costs more than most
+    questions."""
     begin = time.monotonic()
-    context = context or z3.Context()
     asked = [c.translate(context) for c in conditions]
     names = {name: term.translate(context) for name, term in shown.items()}
     sizes = [term.translate(context) for term in smallest]
