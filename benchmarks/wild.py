@@ -6,6 +6,10 @@ The projects' sources are no part of this repository: CUBRIDGE_WILD names a fold
     CUBRIDGE_WILD=... CUBRIDGE_CUTLASS=... python benchmarks/wild.py [NAME ...]
 
 writes benchmarks/results/wild.json: what ran, at which sizes, how far off and in how many seconds.
+
+    ... python benchmarks/wild.py pack DIR [NAME ...]
+
+imports kernels and packs each, unedited, as a GPU job of its own reference.
 """
 
 from __future__ import annotations
@@ -15,12 +19,24 @@ import os
 import resource
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
+if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT))
+
+from engine.build.machine_code.ptxas import function_name  # noqa: E402
+from engine.child.client import Child  # noqa: E402
+from engine.foreign.check import Asked, kernels_of_cases  # noqa: E402
+from engine.gpu.job import pack  # noqa: E402
+from engine.graft.kernel import load_executed  # noqa: E402
+from engine.service.executed.gpu_job import contents_of, reference_of  # noqa: E402
+from engine.spec.recipes.recipe_json import recipe_from_json  # noqa: E402
+
 OURS = ROOT / "benchmarks" / "wild"
 SPECS = ROOT / "benchmarks" / "specs"
 RESULTS = ROOT / "benchmarks" / "results" / "wild.json"
@@ -121,12 +137,38 @@ def measure(name: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def pack_unedited(name: str, folder: Path) -> Path:
+    """Imports a kernel, and packs it as it is; raises where it is not imported."""
+    with tempfile.TemporaryDirectory(prefix="cubridge-wild-") as held, Child() as child:
+        imported = Path(held) / name
+        words = KERNELS[name].command()
+        words[words.index("check") : words.index("--json") + 1] = ["import", "--out", str(imported)]
+        subprocess.run(words, cwd=ROOT, check=True)
+        package = load_executed(imported)
+        assert package.reference is not None
+        answer = child.call("recipe", {"path": str(package.reference), "options": {}})
+        recipe = recipe_from_json(answer["recipe"])
+        spec = reference_of(package.reference, recipe, {})
+        kernels = sorted({k for row in launched_of(package.asked, child) for k in row})
+        return pack(contents_of(package, {}, spec, recipe, kernels, child), folder / name)
+
+
+def launched_of(asked: Asked, child: Child) -> list[set[str]]:
+    """The kernels of each case, by their plain names."""
+    return [{function_name(k) for k in kernels}
+            for _, kernels in kernels_of_cases(asked, lambda text: None, child)]  # fmt: skip
+
+
 def _processor() -> float:
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
 def main() -> int:
+    if sys.argv[1:2] == ["pack"]:
+        for name in sys.argv[3:] or KERNELS:
+            print(pack_unedited(name, Path(sys.argv[2])), flush=True)
+        return 0
     chosen = sys.argv[1:] or list(KERNELS)
     passed = True
     for name in chosen:

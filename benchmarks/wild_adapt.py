@@ -62,8 +62,8 @@ def import_words(wild: Wild, name: str) -> list[str]:
     return ["import", *rest, "--out", name]
 
 
-def adapt(name: str, spec: tuple[str, ...], folder: Path) -> dict[str, Any]:
-    """One spec: what each stage gave, and the patch's size."""
+def adapt(name: str, spec: tuple[str, ...], folder: Path, jobs: Path | None) -> dict[str, Any]:
+    """One spec: what each stage gave, and the patch's size; an accepted session's job in `jobs`."""
     begin = time.perf_counter()
     code, out, err = run(
         ["adapt", "--kernel", f"./{name}", "--spec", *spec, "--accept", "--json"], folder
@@ -75,6 +75,10 @@ def adapt(name: str, spec: tuple[str, ...], folder: Path) -> dict[str, Any]:
     row |= {"level": found["level"], "stages": {s["name"]: [s["verdict"], s["reason"], s["seconds"]]
                                                 for s in found["stages"]}}  # fmt: skip
     session = found["session"]
+    if jobs is not None and found["accepted"]:
+        job = jobs.absolute() / f"{name}-{Path(spec[0]).stem}"
+        packed = run(["gpu", "pack", session, str(job)], folder)
+        print(packed[1] or packed[2], flush=True)
     shown = json.loads(run(["sessions", "show", session, "--json"], folder)[1])
     verdicts = {v["gate"]: v["details"] for v in shown["verdicts"]}
     row["hunks"] = [h["title"] for h in shown["hunks"]]
@@ -88,6 +92,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*")
     parser.add_argument("--spec")
+    parser.add_argument("--jobs", type=Path, help="where GPU jobs of accepted sessions go")
     args = parser.parse_args()
     failed = False
     for name in args.names or ADAPTED:
@@ -100,7 +105,7 @@ def main() -> int:
                 name_of = Path(spec[0]).stem
                 if args.spec not in (None, name_of):
                     continue
-                row = adapt(name, spec, folder)
+                row = adapt(name, spec, folder, args.jobs)
                 failed = failed or bool(row["exit"])
                 print(name, name_of, row.get("level"), row["seconds"], flush=True)
                 print(json.dumps(row, indent=1), flush=True)

@@ -40,9 +40,10 @@ void launch(const void* q, const void* k, const void* v, void* o, float* lse, in
   p.arch = 90;
   cudaDeviceGetAttribute(&p.num_sm, cudaDevAttrMultiProcessorCount, 0);
   int* semaphore;
-  cudaMalloc(&semaphore, sizeof(int));
+  cudaMallocAsync(&semaphore, sizeof(int), stream);
   cudaMemsetAsync(semaphore, 0, sizeof(int), stream);
   p.tile_count_semaphore = semaphore;
   run_flash_fwd<90, HEAD, HEAD, 1, cutlass::bfloat16_t, cutlass::bfloat16_t, CAUSAL, false, false,
                 false, false, false, false, false, false, false>(p, stream);
+  cudaFreeAsync(semaphore, stream);
 }

@@ -25,6 +25,7 @@ void launch_width(bf16* q, bf16* k, bf16* v, bf16* o, unsigned B, unsigned Hq, u
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);
   dim3 grid(N / (CONSUMER_WARPGROUPS * 64), Hq, B);
   kernel<<<grid, 32 * NUM_WORKERS, kShared, stream>>>(globals);
+  cudaFreeAsync(sums, stream);
 }
 
 void launch(void* q, void* k, void* v, void* o, int B, int Hq, int Hkv, int N, int D,

@@ -48,7 +48,6 @@ KEYWORDS: Mapping[str, tuple[str, ...]] = {
     "search": ("find", "grep"),
     "go-to-line": ("jump", "number"),
     "copy": ("clipboard", "yank"),
-    "copy-hunk": ("clipboard", "yank"),
     "write-package": ("export", "save", "build"),
     "commit-to-repository": ("git",),
     "gpu-bench": ("benchmark", "speed"),

@@ -200,8 +200,8 @@ ACTIONS: tuple[Action, ...] = (
     _A("next-match", ("n",), "Next match", "", ADAPTATION, "Panes", searching),
     _A("previous-match", ("N",), "Previous match", "", ADAPTATION, "Panes", searching),
     _A("go-to-line", ("g",), "Go to a line", "", ADAPTATION, "Panes"),
-    _A("copy", ("y",), "Copy the selection, or the line", "copy", ADAPTATION, "Panes", rank=24),
-    _A("copy-hunk", ("Y",), "Copy the hunk's new text", "", ADAPTATION, "Panes", on_hunk),
+    _A("copy", ("y",), "Copy the selection, or the line; on a hunk's head its new text", "copy",
+       ADAPTATION, "Panes", rank=24),
     # all hunks
     _A("hunks-open", ("enter",), "To the hunk's place in the panes", "go there", HUNKS, "Hunks",
        on_hunk, 1),

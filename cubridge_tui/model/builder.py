@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -143,7 +143,7 @@ class Builder:
 
     def _with_reasons(
         self, panes: dict[View, Panes], hunks: tuple[Decided, ...], about: Mapping[str, Explained],
-        costs: Mapping[str, str],
+        costs: Mapping[str, Sequence[str]],
     ) -> None:  # fmt: skip
         """Hunks that explain themselves, each in the pane in which it is decided; side by side
         shows texts alone, and a meaning's own text says what the op does."""

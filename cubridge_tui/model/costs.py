@@ -1,4 +1,5 @@
-"""Predicted times as words: of the target as decided, and of each hunk by its absence."""
+"""What decisions do, as words: predicted times, of the target as decided and of each hunk by its
+absence; and what the target computes without a hunk."""
 
 from __future__ import annotations
 
@@ -7,11 +8,12 @@ from dataclasses import dataclass, field, replace
 
 from cubridge_tui.model.rows import Row, RowKind
 from engine.cost.timeline.events import Timeline
+from engine.gates.outcome import Trial
 from engine.service.views.costing import ALL, EXPERT, Cost, Question, Where
 
 # Half of the measured rows are predicted within it (docs/cost.md): what is less is no difference.
 KNOWN_ERROR = 0.09
-COST = "cost   "  # how the row of a hunk begins
+REJECT, COST, MODEL = "reject ", "cost   ", "model  "  # how the rows of a hunk begin
 WAITING = f"{COST}is being predicted"
 MOST_NAMED = 6  # hunks that a line lists; of more it says how many
 
@@ -19,16 +21,26 @@ MOST_NAMED = 6  # hunks that a line lists; of more it says how many
 @dataclass(frozen=True, slots=True)
 class Costs:
     """What is known so far: `of` by `expert`, `all`, a hunk's id, or a target's hash; `timelines`
-    by `expert` or a target's hash."""
+    by `expert` or a target's hash; `tried`, the targets without a hunk, by the hunk's id."""
 
     where: Where | None = None
     of: Mapping[str, Cost] = field(default_factory=dict)
     timelines: Mapping[str, Timeline] = field(default_factory=dict)
+    tried: Mapping[str, Trial] = field(default_factory=dict)
 
     def known(self, name: str) -> Cost | None:
         """A cost that is a number."""
         found = self.of.get(name)
         return found if found is not None and not found.problem else None
+
+    def whole(self, hunk: str) -> bool:
+        """Whether all is known of a hunk that will be."""
+        return hunk in self.of and hunk in self.tried
+
+    def wrong(self, hunk: str) -> bool:
+        """Whether the target without a hunk is known to be wrong."""
+        found = self.tried.get(hunk)
+        return found is not None and bool(found.fault)
 
 
 NONE = Costs()
@@ -44,45 +56,101 @@ def same(now: Cost, other: Cost) -> bool:
     return abs(now.us / other.us - 1.0) <= KNOWN_ERROR
 
 
-def cost_lines(question: Question | None, costs: Costs) -> dict[str, str]:
-    """The line of each hunk of the proposal that is costed, by `proposal/hunk`."""
+def cost_lines(question: Question | None, costs: Costs) -> dict[str, tuple[str, ...]]:
+    """The lines of each hunk of the proposal that is costed, by `proposal/hunk`. The first one says
+    what all the numbers are for."""
     if question is None:
         return {}
-    name = question.proposal.id
-    return {
-        f"{name}/{hunk}": cost_line(costs, hunk, [h for h in others if h != hunk])
-        for hunk, others in question.without.items()
-    }
+    lines = {}
+    for number, (hunk, gone) in enumerate(question.without.items()):
+        others = [h for h in gone if h != hunk]
+        lines[f"{question.proposal.id}/{hunk}"] = (
+            *([reject_line(costs, hunk, others)] if question.tries else []),
+            cost_line(costs, hunk, others),
+            *([model_line(costs)] if number == 0 else []),
+        )
+    return lines
+
+
+def reject_line(costs: Costs, hunk: str, others: Sequence[str] = ()) -> str:
+    """What leaving a hunk out (and `others`, which need it) does to the result, as far as tried."""
+    found, but = costs.tried.get(hunk), _without(others)
+    if found is None:
+        return f"{REJECT}is being tried"
+    if found.problem:
+        return f"{REJECT}not tried: {found.problem}"
+    if not found.checks:
+        return f"{REJECT}no valid program {but}: {found.fault}"
+    if found.fault:
+        return f"{REJECT}wrong {but}: {found.fault}"
+    every, without = costs.known(ALL), costs.known(hunk)
+    speed = ""
+    if every is not None and without is not None:
+        change = round(100 * (without.us / every.us - 1))
+        word = f"{abs(change)}% {'slower' if change > 0 else 'faster'}"
+        speed = f", {_SAME if same(without, every) else word}"
+    return f"{REJECT}still right {but}{speed}; tried at {found.sizes} (queries x keys)"
 
 
 def cost_line(costs: Costs, hunk: str, others: Sequence[str] = ()) -> str:
-    """What leaving a hunk out (and `others`, which need it) does to the predicted time."""
+    """What leaving a hunk out (and `others`, which need it) does to the predicted time; what it
+    costs to have it, where it has to be there."""
     every, expert, without = (costs.of.get(name) for name in (ALL, EXPERT, hunk))
     for cost in (without, every, expert):
         if cost is not None and cost.problem:
             return f"{COST}not predicted: {cost.problem}"
     if without is None or every is None or expert is None:
         return WAITING
-    but = "without it"
-    if others:
-        many = f"the {len(others)} hunks that need it"
-        but += f" and {', '.join(others) if len(others) <= MOST_NAMED else many}"
+    but = _without(others)
+    where = "" if costs.where is None else f" ({costs.where.name}, {costs.where.shape})"
+    both = f"{every.us:,.0f} us with all hunks, {without.us:,.0f} us {but}{where}"
+    change = 100 * (without.us / every.us - 1)
     if same(without, every):
-        change = round(100 * (without.us / every.us - 1))
-        return f"{COST}no difference that the model can tell, {change:+}% {but}"
-    visits = f"{without.visited:.2f}"
-    more = f", {visits} pairs visited for each kept" if visits != f"{every.visited:.2f}" else ""
+        return f"{COST}{_SAME} ({change:+.0f}%): {both}"
+    rates = f"{every.tflops:.0f} TFLOP/s of kept pairs with all, {without.tflops:.0f} without"
+    visits = [f"{c.visited:.2f}" for c in (every, without)]
+    if visits[0] != visits[1]:
+        rates += f"; pairs visited for each kept {visits[0]} and {visits[1]}"
+    if change > 0:
+        return f"{COST}saves time: {both}, {change:+.0f}%; {rates}; bound then by {without.bound}"
+    share = f"{100 * (1 - without.us / every.us):.0f}% of the time"
+    words = f"takes {share}, and has to" if costs.wrong(hunk) else f"takes {share}"
+    return f"{COST}{words}: {both}; {rates}"
+
+
+_SAME = f"as fast within the model's ±{100 * KNOWN_ERROR:.0f}%"
+
+
+def model_line(costs: Costs) -> str:
+    """What the costs of all hunks are for, and what the expert's time is of."""
+    every, expert, where = costs.known(ALL), costs.known(EXPERT), costs.where
+    if every is None or expert is None or where is None:
+        return f"{MODEL}is being asked"
     return (
-        f"{COST}{'saves' if without.us > every.us else 'takes'} time: {every.us:,.0f} us with all "
-        f"hunks, {without.us:,.0f} us {but} ({change_of(costs, hunk)}), the expert's "
-        f"{expert.us:,.0f} us; {but} {without.tflops:.0f} TFLOP/s of kept pairs{more}, "
-        f"bound by {without.bound}"
+        f"{MODEL}{where.card}, {where.shape}, {_pairs(where)}; the expert's kernel, before any "
+        f"hunk and of its own function, {expert.us:,.0f} us; with all hunks {every.us:,.0f} us, "
+        f"{every.tflops:.0f} TFLOP/s of kept pairs, {every.visited:.2f} pairs visited for each kept"
     )
+
+
+def _without(others: Sequence[str]) -> str:
+    """`without it and h7, h13`."""
+    if not others:
+        return "without it"
+    many = f"the {len(others)} hunks that need it"
+    return f"without it and {', '.join(others) if len(others) <= MOST_NAMED else many}"
+
+
+def _pairs(where: Where) -> str:
+    words = f"{100 * where.kept:.1f}% of the pairs kept"
+    return words + (", by example values of what the mask reads" if where.examples else "")
 
 
 def change_of(costs: Costs, hunk: str) -> str:
     """`+87%`: the time without a hunk against all accepted; `=` where it is no difference, empty
-    where it is not known."""
+    where it is not known; `wrong` where the result without it is."""
+    if costs.wrong(hunk):
+        return "wrong"
     every, without = costs.known(ALL), costs.known(hunk)
     if every is None or without is None:
         return ""
@@ -114,10 +182,8 @@ def told(costs: Costs, target: str) -> list[str]:
     where = costs.where
     if where is None:
         return []
-    pairs = f"{100 * where.kept:.1f}% of the pairs kept"
-    pairs += ", by example values of the inputs that the mask reads" if where.examples else ""
     lines = [
-        f"predicted, not measured: {where.card}, {where.shape}, {pairs}",
+        f"predicted, not measured: {where.card}, {where.shape}, {_pairs(where)}",
         "    by the cost model (docs/cost.md), TFLOP/s = 2 (D + Dv) x kept pairs / time; "
         f"differences up to {100 * KNOWN_ERROR:.0f}% are within its known error (≈)",
     ]
@@ -132,11 +198,17 @@ def told(costs: Costs, target: str) -> list[str]:
     return lines
 
 
-def costed(rows: Sequence[Row], lines: Mapping[str, str]) -> tuple[Row, ...]:
-    """The rows with each hunk's cost as it is known now; `lines` by `proposal/hunk`."""
+def costed(rows: Sequence[Row], lines: Mapping[str, Sequence[str]]) -> tuple[Row, ...]:
+    """The rows with what is known now of each hunk; `lines` by `proposal/hunk`."""
+    by_label = {(hunk, _label(line)): line for hunk, mine in lines.items() for line in mine}
     return tuple(
-        replace(row, text=lines[row.hunk])
-        if row.kind is RowKind.NOTE and row.hunk in lines and row.text.startswith(COST)
+        replace(row, text=by_label.get((row.hunk, _label(row.text)), row.text))
+        if row.kind is RowKind.NOTE
         else row
         for row in rows
     )
+
+
+def _label(text: str) -> str:
+    """How a row begins."""
+    return text[: len(COST)]

@@ -14,13 +14,16 @@ NOTHING = Explained()
 Decisions = Callable[[str], "Decision | None"]
 
 
-def lines_of(hunk: Hunk, about: Explained = NOTHING, cost: str = "") -> list[str]:
-    """What it does, why it is there, what it costs, for which clauses, its numbers by name, what
-    depends on what."""
+def lines_of(
+    hunk: Hunk, about: Explained = NOTHING, costs: Sequence[str] = (), group: str = ""
+) -> list[str]:
+    """What it does, why it is there, what rejecting it does, what it costs, for which clauses, its
+    numbers by name, what depends on what. `group` is the hunk before it that says why for both."""
     lines = [f"{'what' if n == 0 else 'op':<7}{words}" for n, words in enumerate(about.does)]
-    lines += [f"why    {hunk.reason}"] if hunk.reason else []
-    lines += [cost] if cost else []
-    lines += [f"for    {words}" for words in about.clauses]
+    why = f"as {group}: {hunk.title}" if group else hunk.reason
+    lines += [f"why    {why}"] if why else []
+    lines += costs
+    lines += [f"for    {words}" for words in about.clauses if not group]
     if about.numbers:
         lines.append(f"where  {'; '.join(about.numbers)}")
     told = [f"needs {_listed(about.needs)}"] if about.needs else []
@@ -62,11 +65,12 @@ def missing(
 
 def with_reasons(
     rows: Sequence[Row], hunks: Sequence[Decided], explained: Mapping[str, Explained],
-    decision: Decisions, costs: Mapping[str, str],
+    decision: Decisions, costs: Mapping[str, Sequence[str]],
 ) -> tuple[Row, ...]:  # fmt: skip
     """The rows with what a hunk says of itself under its head, until it is decided; then the head
     says what it misses."""
     found = {f"{p.id}/{h.id}": h for p, h, d in hunks}
+    groups = _groups(hunks)
     out: list[Row] = []
     for row in rows:
         hunk = found.get(row.hunk) if row.kind is RowKind.HEAD else None
@@ -77,9 +81,23 @@ def with_reasons(
         head = f"{row.text}{SEPARATOR}{missing_words(gone)}" if gone else row.text
         out.append(replace(row, text=head))
         if decision(row.hunk) is None:
-            lines = lines_of(hunk, explained.get(row.hunk, NOTHING), costs.get(row.hunk, ""))
+            about, cost = explained.get(row.hunk, NOTHING), costs.get(row.hunk, ())
+            lines = lines_of(hunk, about, cost, groups.get(row.hunk, ""))
             out += [Row(line, RowKind.NOTE, None, "", row.hunk, row.key) for line in lines]
     return tuple(out)
+
+
+def _groups(hunks: Sequence[Decided]) -> dict[str, str]:
+    """The first undecided hunk of the same proposal with the same reason and clauses, by the name
+    of each later one."""
+    first: dict[tuple[str, str, str], str] = {}
+    out = {}
+    for proposal, hunk, decision in hunks:
+        if decision is None and hunk.reason:
+            giver = first.setdefault((proposal.id, hunk.reason, hunk.clause), hunk.id)
+            if giver != hunk.id:
+                out[f"{proposal.id}/{hunk.id}"] = giver
+    return out
 
 
 def missing_words(gone: Sequence[tuple[str, str]]) -> str:

@@ -22,7 +22,7 @@ from engine.cuir.nodes import Module
 from engine.cuir.printer import print_module
 from engine.errors import CuBridgeError
 from engine.lift.cpp.provenance import Lifted
-from engine.service.session.content import LIFTED
+from engine.service.session.content import BINDING, LIFTED
 from engine.service.session.stage_work import Work
 from engine.service.views.costing import Question
 from engine.service.views.hunk_words import Explained, explain
@@ -102,7 +102,9 @@ def question_of(
     def make() -> Question:
         base = print_module(latest_pair(texts)[0])
         found = {h.id: about[f"{latest.id}/{h.id}"] for h in latest.hunks}
-        return Question.of(base, work.proposed_text(latest), latest, work.recipe, found)
+        binding = work.binding if BINDING in work.state.stage(Stage.TARGET).artifacts else None
+        proposed = work.proposed_text(latest)
+        return Question.of(base, proposed, latest, work.recipe, found, binding)
 
     made: Question = texts.keep(("question", *_key(work.state, work.edits)), make)
     return made

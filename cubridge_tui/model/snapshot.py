@@ -110,9 +110,9 @@ class Snapshot:
         """The rejected hunks, and the names of theirs, that a hunk in the target reads."""
         return missing(hunk, self.explained, self.decision)
 
-    def cost(self, hunk: str) -> str:
-        """The line that says what leaving a hunk of the latest proposal out costs."""
-        return cost_lines(self.question, self.costs).get(hunk, "")
+    def cost(self, hunk: str) -> tuple[str, ...]:
+        """The lines that say what leaving a hunk of the latest proposal out does and costs."""
+        return cost_lines(self.question, self.costs).get(hunk, ())
 
     def with_costs(self, costs: Costs) -> Snapshot:
         """The same with what is known of costs now."""

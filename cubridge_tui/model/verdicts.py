@@ -129,8 +129,7 @@ def verdict_lines(snap: Snapshot, verdict: Verdict, at: int = 0) -> list[str]:
     found = suspects(snap, verdict)
     for number, suspect in enumerate(found):
         lines.append(f"{'here ▶' if number == at else 'also':<10} {suspect.words}")
-        if number == at:
-            lines += [f"{'':<10} {text}" for text in _lines_of(snap, suspect, verdict.gate)]
+        lines += [f"{'':<10} {text}" for text in _lines_of(snap, suspect, verdict.gate)]
     if not found:
         lines.append("where      the gate names no op, and every hunk was accepted as proposed")
     clause = clause_of(snap, found[at] if found else None)

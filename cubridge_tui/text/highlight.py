@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
-CHUNK = 16
-KEPT = 256  # chunks whose colours are kept
+CHUNK = 4
+KEPT = 1024  # chunks whose colours are kept
 LONGEST = 1200  # characters of a line that are coloured; the rest of it is plain
 
 

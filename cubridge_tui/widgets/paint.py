@@ -119,7 +119,11 @@ class Inks:
     def _line(self, kind: RowKind, flags: Flags) -> Style:
         """The background of a whole line; what matters more is laid over what matters less."""
         style = self._palette.style(_LINES[kind])
-        if flags.link and not (kind in (RowKind.ADD, RowKind.DEL) and flags.link != "op"):
+        # Words to read stay on the pane's own ground, where they are told from it best.
+        shows = kind is not RowKind.NOTE and (
+            flags.link == "op" or kind not in (RowKind.ADD, RowKind.DEL)
+        )
+        if flags.link and shows:
             style += self._palette.style(f"link.{flags.link}")
         if flags.selected:
             style += self._palette.style("selection")

@@ -17,6 +17,7 @@ KINDS: Mapping[str, str] = MappingProxyType(
         "arity": "an op with too few, too many or misnamed operands",
         "type_mismatch": "an operand of another kind, dtype or shape than the op takes",
         "layout_mismatch": "a register layout that the matrix instruction cannot take",
+        "no_primitive": "operands that the op could take and no primitive of the headers does",
         "partial_sum": "a row sum used while every thread still holds only its share",
         "not_on_arch": "an instruction that the arch does not have",
         "shared_over_limit": "more shared memory than a block of the arch can have",

@@ -44,7 +44,8 @@ class LayoutFamily:
 
     `acc` and `a` name the layouts of the accumulator and of the left operand (None: it has none);
     `needs` is the instruction (see arch.toml; None: no special one); `unit` says who holds one
-    tile: the whole block or a warpgroup.
+    tile: the whole block or a warpgroup. An accumulator is stored to a shared tile where
+    `stores_shared`, and straight to global memory as one of the types `stores_global`.
     """
 
     name: str
@@ -53,20 +54,22 @@ class LayoutFamily:
     needs: str | None
     unit: Literal["block", "warpgroup"]
     row_step: int
+    stores_shared: bool
+    stores_global: tuple[str, ...]
     doc: str
 
 
 FAMILIES = (
     LayoutFamily(
-        "mma", "mma_acc", "mma_a", "mma_sync", "block", 16,
+        "mma", "mma_acc", "mma_a", "mma_sync", "block", 16, True, (),
         "mma.sync fragments; rows are dealt to the block's warps, 16 at a time",
     ),
     LayoutFamily(
-        "wgmma", "wgmma_acc", "wgmma_a", "wgmma", "warpgroup", 64,
+        "wgmma", "wgmma_acc", "wgmma_a", "wgmma", "warpgroup", 64, False, ("f16", "bf16"),
         "wgmma fragments of one warpgroup; 16 rows to each of its four warps per 64",
     ),
     LayoutFamily(
-        "lines", "lines", None, None, "block", 4,
+        "lines", "lines", None, None, "block", 4, False, ("f16", "bf16", "f32"),
         "whole rows, eight neighbouring columns to a lane; rows are dealt to the block's warps, at "
         "least four to each",
     ),
@@ -155,15 +158,17 @@ class Scalar:
 class TileType:
     """A register tile. `partial` marks a row sum that each thread holds a share of.
 
-    `either` is a row vector of zeros: a share and a whole at once.
+    `either` is a row vector of zeros: a share and a whole at once. `in_memory`: on the device its
+    elements stay in global memory until an op takes them up.
     """
 
     layout: Layout
     dtype: str
     partial: Partial = "no"
+    in_memory: bool = False
 
     def __str__(self) -> str:
-        tail = " partial" if self.partial == "yes" else ""
+        tail = " partial" if self.partial == "yes" else " in memory" if self.in_memory else ""
         return f"{self.dtype} {self.layout}{tail}"
 
 

@@ -27,3 +27,18 @@ class Found:
         if not (isinstance(ok, bool) and isinstance(reason, str) and isinstance(details, dict)):
             raise ChildFailed("internal error: what judges gave no verdict")
         return cls(ok, reason, details)
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What a few runs of a target found, long before a gate judges it; never a verdict.
+
+    `fault` is the first thing wrong, in a gate's words; empty where there was none at these
+    `sizes`. `checks` is false where the target could not even be run. `problem` says why nothing
+    was tried.
+    """
+
+    checks: bool = True
+    fault: str = ""
+    sizes: str = ""
+    problem: str = ""

@@ -32,6 +32,7 @@ from engine.cuir.printer import print_expr
 from engine.errors import InputError
 from engine.foreign.cases import LENGTHS, complete
 from engine.foreign.launcher import Launcher
+from engine.foreign.probe.places import Hook
 from engine.foreign.reach import MOST_KEYS
 from engine.scalar_algebra.evaluate import evaluate
 from engine.spec.python.signature import Signature
@@ -67,6 +68,18 @@ def cases_for(recipe: Recipe, launcher: Launcher, sizes: Sequence[Sizes]) -> lis
         if found is None:
             break
         out.append(found)
+    return out
+
+
+def reaching(hooks: Sequence[Hook], sizes: Sequence[Sizes]) -> list[dict[str, int]]:
+    """The kernel's own cases, and for each hook one as long as its probing was: where each loop
+    runs that a place of it stands in."""
+    out = [dict(s) for s in sizes]
+    for hook in hooks:
+        long = {n: hook.probed[n] for n in LENGTHS if n in hook.probed}
+        if long and not any(_rows(s) >= long["Nq"] and _keys(s) >= long["Nk"] for s in out):
+            base = dict(hook.sizes) or min(out, key=_size)
+            out.append({n: long.get(n, s) for n, s in base.items()})
     return out
 
 
@@ -269,6 +282,9 @@ def _keys(sizes: Sizes) -> int:
     return sizes.get("Nk", sizes.get("N", sizes.get("Nq", 1)))
 
 
+def _rows(sizes: Sizes) -> int:
+    return sizes.get("Nq", sizes.get("N", 1))
+
+
 def _size(sizes: Sizes) -> int:
-    rows = sizes.get("Nq", sizes.get("N", 1))
-    return rows * _keys(sizes) * sizes.get("B", 1) * sizes.get("Hq", 1)
+    return _rows(sizes) * _keys(sizes) * sizes.get("B", 1) * sizes.get("Hq", 1)

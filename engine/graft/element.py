@@ -78,13 +78,18 @@ def masked_or_scored(recipe: Recipe) -> tuple[Expr | None, Expr | None]:
 
 def same_effect(a: Recipe, b: Recipe, equal_lengths: bool) -> bool:
     """Whether two recipes are written with the same scores and the same mask."""
+    scores = [_of_scaled(recipe.score) or SCORE for recipe in (a, b)]
+    if equal_lengths:
+        scores = [one_length(e) for e in scores]
+    return scores[0] == scores[1] and same_mask(a, b, equal_lengths)
 
-    def effect(recipe: Recipe) -> tuple[Expr, Expr]:
-        parts = (_of_scaled(recipe.score) or SCORE, factored(recipe.keep))
-        score, keep = (one_length(e) for e in parts) if equal_lengths else parts
-        return score, keep
 
-    return effect(a) == effect(b)
+def same_mask(a: Recipe, b: Recipe, equal_lengths: bool) -> bool:
+    """Whether two recipes keep the same pairs."""
+    kept = [factored(recipe.keep) for recipe in (a, b)]
+    if equal_lengths:
+        kept = [one_length(e) for e in kept]
+    return kept[0] == kept[1]
 
 
 def _of_scaled(score: Expr) -> Expr | None:

@@ -12,7 +12,7 @@ from engine.package.evidence import EXECUTED, LEVELS, gate_lines, not_proven, tr
 from engine.package.fields import DTYPE_WORDS, named
 from engine.spec.python.signature import Asked, recipe_of
 from engine.spec.recipes.recipe import Input, Recipe
-from engine.types import Level, Verdict
+from engine.types import Gate, Level, Verdict
 
 _BY_SPEC = (
     "No rule reads this spec: its own function judged the kernel alone, element by element and, "
@@ -382,6 +382,8 @@ def adapted_text(
         changed: lines that the patch adds or removes.
     """
     told = EXECUTED if level is Level.CPU_VERIFIED else LEVELS[level]
+    timed = any(v.gate is Gate.G4 and v.details.get("times") for v in verdicts)
+    untimed = "" if timed else "- Speed: nothing was timed.\n"
     return f"""# {prose(name)}
 
 The kernel {prose(name)} with {changed} changed lines (target.patch), adapted by CuBridge to
@@ -405,8 +407,7 @@ author's files. verdicts.json has the cases, the hashes of what was judged and o
 
 ## What is not
 - Other compilers, flags and architectures than those above.
-- Speed: nothing was timed.
-{not_proven(verdicts)}
+{untimed}{not_proven(verdicts)}
 The source stays under its author's licence.
 """
 

@@ -9,6 +9,7 @@ from textual.timer import Timer
 from cubridge_tui.model.costs import NONE, Costs
 from cubridge_tui.screens.adaptation.shared import Shared
 from engine.cost.timeline.events import Timeline
+from engine.gates.outcome import Trial
 from engine.service.views.costing import EXPERT, Cost, Costing, Question, Where
 from engine.types import Stage
 
@@ -68,9 +69,10 @@ class CostActions(Shared):
                 costing.now(name, snap.target_text)
 
     def look_first(self, hunk: str) -> None:
-        """Somebody looks at a hunk: its cost comes before the others'."""
-        if self._costing is not None and hunk and hunk.partition("/")[2] not in self.costs.of:
-            self._costing.first(hunk.partition("/")[2])
+        """Somebody looks at a hunk: its cost and its trial come before the others'."""
+        name = hunk.partition("/")[2]
+        if self._costing is not None and name and not self.costs.whole(name):
+            self._costing.first(name)
 
     @property
     def no_costs(self) -> str:
@@ -95,16 +97,17 @@ class CostActions(Shared):
             if name and name not in self.costs.timelines and (name == EXPERT or text):
                 costing.timeline(f"{TIMELINE}{name}", text)
 
-    def _come(self, name: str, found: Cost | Where | Timeline) -> None:
+    def _come(self, name: str, found: Cost | Where | Timeline | Trial) -> None:
         if not self.is_attached or self._costing is None:
             return
         if isinstance(found, Where):
             self._keep(replace(self.costs, where=found))
-        elif name.startswith(TIMELINE):
-            drawn = found if isinstance(found, Timeline) else Timeline(problem=found.problem)
-            timelines = {**self.costs.timelines, name.removeprefix(TIMELINE): drawn}
+        elif isinstance(found, Timeline):
+            timelines = {**self.costs.timelines, name.removeprefix(TIMELINE): found}
             self._keep(replace(self.costs, timelines=timelines))
-        elif isinstance(found, Cost):
+        elif isinstance(found, Trial):
+            self._keep(replace(self.costs, tried={**self.costs.tried, name: found}))
+        else:
             self._keep(replace(self.costs, of={**self.costs.of, name: found}))
         if self._tell is None:
             self._tell = self.set_timer(SHOW_AFTER, self._show_costs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from cubridge_tui.clipboard import copy
 from cubridge_tui.model.inspect import inspect
 from cubridge_tui.model.layout import PAIRS, PANES, Wish
+from cubridge_tui.model.rows import RowKind
 from cubridge_tui.model.snapshot import View
 from cubridge_tui.screens.adaptation.shared import Shared
 from cubridge_tui.screens.dialogs import Prompt, TextDialog
@@ -144,12 +145,7 @@ class PaneActions(Shared):
     # --- copying ---------------------------------------------------------------------------------
 
     def do_copy(self) -> None:
-        self._copy(self.grid.leader.copied())
-
-    def do_copy_hunk(self) -> None:
-        found = self.snap.hunk(self.current_hunk()) if self.snap is not None else None
-        if found is not None:
-            self._copy(found[1].after or found[1].before)
-
-    def _copy(self, text: str) -> None:
-        self.say(copy(self.app, text))
+        text, row = self.grid.leader.copied(), self.grid.leader.row
+        alone = row is not None and row.kind is RowKind.HEAD and text == row.text
+        found = self.snap.hunk(self.current_hunk()) if self.snap is not None and alone else None
+        self.say(copy(self.app, text if found is None else found[1].after or found[1].before))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from engine.cuir.ops.registers import in_registers
 from engine.cuir.ops.spec import Effect, RuleContext, Trait, Who, mismatch, op
 from engine.cuir.types import (
     GmemTileType,
@@ -74,6 +75,7 @@ def _keep_bits(context: RuleContext, tile: Type, bits: Type) -> Type:
         return Unknown()
     if tile.layout.role != "acc" or tile.dtype != "f32":
         mismatch(f"keep_bits masks f32 scores in an accumulator layout, not {tile}")
+    in_registers(context, "keep_bits", tile)
     if isinstance(bits, TileType) and (bits.dtype, bits.layout) != ("bits", tile.layout):
         mismatch(
             f"keep_bits takes what load_bits[{tile.layout}] loaded, not {bits}", "layout_mismatch"

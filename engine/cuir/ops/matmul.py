@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from engine.cuir.ops.registers import in_registers
 from engine.cuir.ops.spec import (
     Effect,
     OpSpec,
@@ -15,16 +16,18 @@ from engine.cuir.ops.spec import (
     mismatch,
     nothing,
     op,
+    unsaid,
 )
 from engine.cuir.types import Nothing, Scalar, SharedType, TileType, Type
 
 
-def _product(name: str, acc: Type, a: Type, b: Type, family: str) -> Type:
+def _product(context: RuleContext, name: str, acc: Type, a: Type, b: Type, family: str) -> Type:
     """The rule of every matmul: acc[M, N] with a[M, K] and b[K, N] of one 2-byte element type."""
     if not isinstance(acc, TileType):
         return Nothing()
     if acc.layout.role != "acc" or acc.layout.family.name != family or acc.dtype != "f32":
         mismatch(f"{name} accumulates into an f32 {family}_acc tile, not {acc}", "layout_mismatch")
+    in_registers(context, name, acc)
     rows, inner, dtype = acc.layout.rows, None, None
     if isinstance(a, TileType):
         wanted = acc.layout.family.a
@@ -58,17 +61,26 @@ def _product(name: str, acc: Type, a: Type, b: Type, family: str) -> Type:
 
 
 def _gemm(context: RuleContext, acc: Type, a: Type, b: Type) -> Type:
-    return _product("gemm", acc, a, b, "mma")
+    return _product(context, "gemm", acc, a, b, "mma")
 
 
 def _gemm_async(context: RuleContext, acc: Type, a: Type, b: Type) -> Type:
-    async_tiles(context, "gemm_async", a, b)
-    return _product("gemm_async", acc, a, b, "wgmma")
+    return _async_product(context, "gemm_async", acc, a, b)
 
 
 def _gemm_async_init(context: RuleContext, acc: Type, a: Type, b: Type) -> Type:
-    async_tiles(context, "gemm_async_init", a, b)
-    return _product("gemm_async_init", acc, a, b, "wgmma")
+    return _async_product(context, "gemm_async_init", acc, a, b)
+
+
+def _async_product(context: RuleContext, name: str, acc: Type, a: Type, b: Type) -> Type:
+    async_tiles(context, name, a, b)
+    if isinstance(a, SharedType) and isinstance(b, SharedType) and not b.transposed:
+        unsaid(
+            context,
+            f"{name}: beside a left operand in shared memory the right one is a transpose; only a "
+            "left operand in registers goes with rows as they lie",
+        )
+    return _product(context, name, acc, a, b, "wgmma")
 
 
 def _wait(context: RuleContext, n: Type) -> Type:
@@ -106,7 +118,8 @@ OPS = (
     _async_matmul(
         "gemm_async", _gemm_async,
         "Starts acc += a @ b. Shared operands, register operands and the accumulator are held "
-            "until mma_wait ends the group that mma_commit closed.",
+            "until mma_wait ends the group that mma_commit closed. Where `a` is a shared tile, `b` "
+            "is a transpose.",
     ),
     _async_matmul(
         "gemm_async_init", _gemm_async_init, "Starts acc = a @ b, whatever acc held.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.cuir.ops.registers import no_bits
+from engine.cuir.ops.registers import in_registers, no_bits
 from engine.cuir.ops.spec import (
     Effect,
     Pending,
@@ -13,8 +13,9 @@ from engine.cuir.ops.spec import (
     mismatch,
     nothing,
     op,
+    unsaid,
 )
-from engine.cuir.types import GmemTileType, Nothing, SharedType, TileType, Type
+from engine.cuir.types import DTYPES, GmemTileType, Nothing, SharedType, TileType, Type
 
 
 def _tile_and_shared(context: RuleContext, tile: Type, shared: Type) -> Type:
@@ -37,20 +38,31 @@ def _copy_async_rows(context: RuleContext, dst: Type, src: Type, begin: Type, en
 
 
 def _store(context: RuleContext, dst: Type, src: Type) -> Type:
-    if isinstance(dst, SharedType) and isinstance(src, TileType):
-        _whole(src)
-        if src.layout.role != "acc":
-            mismatch(f"store writes an accumulator, not {src}", "layout_mismatch")
-        no_bits("store", src)
+    if not isinstance(src, TileType):
+        return Nothing()
+    _whole(src)
+    if src.layout.role != "acc":
+        mismatch(f"store writes an accumulator, not {src}", "layout_mismatch")
+    no_bits("store", src)
+    in_registers(context, "store", src, lines=True)
+    family = src.layout.family
+    if isinstance(dst, SharedType):
+        if not family.stores_shared:
+            unsaid(context, f"store: {src.layout} goes straight to global memory")
         if (dst.rows, dst.cols) != (src.layout.rows, src.layout.cols):
             mismatch(f"store: {src.layout} does not fit {dst}")
-    if isinstance(dst, GmemTileType) and isinstance(src, TileType):
-        _whole(src)
-        if src.layout.role != "acc":
-            mismatch(f"store writes an accumulator, not {src}", "layout_mismatch")
-        no_bits("store", src)
+    if isinstance(dst, GmemTileType):
         if dst.vector:
             mismatch(f"store needs a tile of rows, and {dst.view.field} gives a vector")
+        if dst.view.dtype not in family.stores_global:
+            wanted = " or ".join(family.stores_global)
+            unsaid(
+                context,
+                f"store: {src.layout} goes to global memory as {wanted}, and {dst.view.field} "
+                f"holds {dst.view.dtype}" if wanted else
+                f"store: {src.layout} goes to global memory by way of a shared tile: store there, "
+                "sync, copy",
+            )  # fmt: skip
     return Nothing()
 
 
@@ -63,12 +75,16 @@ def _store_rows(context: RuleContext, dst: Type, row: Type) -> Type:
     if isinstance(row, TileType):
         if row.layout.role != "row":
             mismatch(f"store_rows writes a row vector, not {row}", "layout_mismatch")
+        if row.dtype != "f32":
+            unsaid(context, f"store_rows writes f32 values, not {row}")
         _whole(row)
     if isinstance(dst, GmemTileType) and not dst.vector:
         mismatch(
             f"store_rows needs a vector, and {dst.view.field} gives a tile of rows: index all "
             "but its last dimension"
         )
+    if isinstance(dst, GmemTileType) and DTYPES[dst.view.dtype].holds != "float":
+        unsaid(context, f"store_rows writes floats, and {dst.view.field} holds {dst.view.dtype}")
     return Nothing()
 
 
@@ -114,9 +130,9 @@ OPS = (
         who=Who.PART, proxy=Proxy.GENERIC, effects=(Effect.WRITES_SHARED, Effect.WRITES_GLOBAL),
         cost="store", lift=("store({dst:shared}, {src:tile})", "store({dst:region}, {src:tile})"),
         lower="store({dst}, {src})",
-        doc="An accumulator to a shared tile, or straight to global memory (rows and columns "
-            "outside the tensor are dropped), rounded to the element type there; a warp writes its "
-            "own rows.",
+        doc="An mma accumulator to a shared tile; a wgmma accumulator (as f16 or bf16) and lines "
+            "straight to global memory, where rows and columns outside the tensor are dropped. "
+            "Rounded to the element type there; a warp writes its own rows.",
     ),
     op(
         "copy(dst: tile, src: shared)", "movement", rule=_tile_and_shared,

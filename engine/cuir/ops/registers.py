@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine.cuir.nodes import Binary, Expr, Lambda, Name, names_in
-from engine.cuir.ops.spec import Effect, RuleContext, Trait, Who, mismatch, op
+from engine.cuir.ops.spec import Effect, RuleContext, Trait, Who, mismatch, op, unsaid
 from engine.cuir.types import (
     DTypeValue,
     GmemTileType,
@@ -87,13 +87,27 @@ def no_bits(op_name: str, tile: TileType) -> None:
         mismatch(f"{op_name} takes values, and only keep_bits takes a tile's bits")
 
 
-def _same_shape(op_name: str, tiles: tuple[Type, ...]) -> TileType | None:
+def in_registers(
+    context: RuleContext, op_name: str, tile: TileType, *, lines: bool = False
+) -> None:
+    """A tile that stays in memory is taken up as a further operand of map or keep, and by no other
+    op; `lines`: the op takes whole rows up itself."""
+    if tile.in_memory and not (lines and tile.layout.family.name == LINES):
+        unsaid(
+            context,
+            f"{op_name} takes a tile in registers, and {tile} stays in memory until it is a second "
+            "or later operand of map or keep",
+        )
+
+
+def _same_shape(context: RuleContext, op_name: str, tiles: tuple[Type, ...]) -> TileType | None:
     for tile in tiles:
         if isinstance(tile, TileType):
             no_bits(op_name, tile)
     first = tiles[0]
     if not isinstance(first, TileType):
         return None
+    in_registers(context, op_name, first, lines=op_name == "map")
     for other in tiles[1:]:
         if not isinstance(other, TileType) or other.layout == first.layout:
             continue
@@ -138,7 +152,7 @@ def _coordinates(op_name: str, first: TileType, f: Lambda, tiles: int, at: Type 
 
 
 def _map(context: RuleContext, tiles: tuple[Type, ...], f: Type, at: Type | None) -> Type:
-    first = _same_shape("map", tiles)
+    first = _same_shape(context, "map", tiles)
     if first is None or not isinstance(f, LambdaType):
         return Unknown()
     _coordinates("map", first, f.node, len(tiles), at)
@@ -166,7 +180,7 @@ def _map(context: RuleContext, tiles: tuple[Type, ...], f: Type, at: Type | None
 
 
 def _keep(context: RuleContext, tiles: tuple[Type, ...], f: Type, at: Type) -> Type:
-    tile = _same_shape("keep", tiles)
+    tile = _same_shape(context, "keep", tiles)
     if tile is None or not isinstance(f, LambdaType):
         return Unknown()
     if tile.layout.role != "acc" or tile.dtype != "f32":
@@ -175,12 +189,16 @@ def _keep(context: RuleContext, tiles: tuple[Type, ...], f: Type, at: Type) -> T
     return tile
 
 
-def _reduction(name: str, tile: Type, old: Type) -> TileType | None:
+def _reduction(context: RuleContext, name: str, tile: Type, old: Type) -> TileType | None:
     if not isinstance(tile, TileType) or not isinstance(old, TileType):
         return None
     if tile.layout.role != "acc":
         mismatch(f"{name} reduces an accumulator, not {tile}", "layout_mismatch")
     no_bits(name, tile)
+    in_registers(context, name, tile, lines=True)
+    for part in (tile, old):
+        if part.dtype != "f32":
+            unsaid(context, f"{name} takes f32 tiles, not {part}")
     if (
         old.layout.role != "row"
         or old.layout.rows != tile.layout.rows
@@ -191,7 +209,7 @@ def _reduction(name: str, tile: Type, old: Type) -> TileType | None:
 
 
 def _row_max(context: RuleContext, tile: Type, old: Type) -> Type:
-    row = _reduction("row_max", tile, old)
+    row = _reduction(context, "row_max", tile, old)
     if row is None:
         return Unknown()
     if row.partial == "yes":
@@ -200,7 +218,7 @@ def _row_max(context: RuleContext, tile: Type, old: Type) -> Type:
 
 
 def _row_sum(context: RuleContext, tile: Type, old: Type) -> Type:
-    row = _reduction("row_sum", tile, old)
+    row = _reduction(context, "row_sum", tile, old)
     if row is None:
         return Unknown()
     if row.partial == "no":
@@ -227,6 +245,7 @@ def _convert(context: RuleContext, tile: Type, dtype: Type, layout: Type) -> Typ
         return Unknown()
     if isinstance(layout, NameType) and layout.name != "a_operand":
         mismatch("convert's layout is a_operand")
+    in_registers(context, "convert", tile)
     if tile.layout.role != "acc" or tile.dtype != "f32" or tile.layout.family.a is None:
         mismatch(f"convert takes an f32 accumulator, not {tile}", "layout_mismatch")
     if tile.layout.cols % 16:
@@ -253,9 +272,13 @@ def _load_vector(context: RuleContext, kind: str, layout: Type, tile: Type) -> T
     made = layout.layout
     if made.base is None:
         made = vector_layout("row_of" if kind == "rows" else "col_of", made)
+    else:
+        unsaid(context, f"load_{kind} takes an accumulator's layout, not {made}")
     if made.role != kind[:-1]:
         mismatch(f"load_{kind} cannot fill {made}", "layout_mismatch")
-    return TileType(made, loaded_as(tile.view.dtype))
+    # A warpgroup has no registers to spare for a value of every column.
+    later = kind == "cols" and made.family.unit == "warpgroup"
+    return TileType(made, loaded_as(tile.view.dtype), in_memory=later)
 
 
 def _load_rows(context: RuleContext, layout: Type, tile: Type) -> Type:
@@ -291,7 +314,7 @@ def _load_dense(context: RuleContext, name: str, layout: Type, tile: Type) -> Ty
         mismatch(f"{name} fills an accumulator, not {made}", "layout_mismatch")
     if not context.arch.has(needs_of(made)):
         mismatch(f"{context.arch.name} has no {needs_of(made)}, which {made} is for", "not_on_arch")
-    return TileType(made, loaded_as(tile.view.dtype))
+    return TileType(made, loaded_as(tile.view.dtype), in_memory=True)
 
 
 def _load_lines(context: RuleContext, layout: Type, tile: Type, turn: Type) -> Type:
@@ -303,7 +326,7 @@ def _load_lines(context: RuleContext, layout: Type, tile: Type, turn: Type) -> T
         mismatch(f"load_lines fills whole rows ({LINES}), not {made}", "layout_mismatch")
     if loaded_as(tile.view.dtype) != "f32":
         mismatch(f"load_lines takes floats, and {tile.view.field} holds {tile.view.dtype}")
-    return _fits_thread(context, TileType(made, "f32"))
+    return _fits_thread(context, TileType(made, "f32", in_memory=True))
 
 
 def _swap_neighbours(context: RuleContext, tile: Type) -> Type:
@@ -312,7 +335,7 @@ def _swap_neighbours(context: RuleContext, tile: Type) -> Type:
     layout = tile.layout
     if layout.family.name != LINES or layout.role == "row":
         mismatch(f"swap_neighbours takes {LINES} or a column vector of theirs, not {tile}")
-    return tile
+    return TileType(layout, tile.dtype)
 
 
 OPS = (

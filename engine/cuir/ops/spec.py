@@ -115,10 +115,18 @@ def mismatch(message: str, kind: str = "type_mismatch") -> NoReturn:
 
 @dataclass(frozen=True, slots=True)
 class RuleContext:
-    """What a type rule may ask besides the operands."""
+    """What a type rule may ask besides the operands. `said`: the op must be one that a primitive
+    of the headers does with these operands; what is only run need not be."""
 
     arch: Arch
     threads: int | None = None
+    said: bool = True
+
+
+def unsaid(context: RuleContext, message: str) -> None:
+    """What the op means, and no primitive does."""
+    if context.said:
+        mismatch(message, "no_primitive")
 
 
 @dataclass(frozen=True, slots=True)

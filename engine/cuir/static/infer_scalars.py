@@ -54,13 +54,13 @@ def joined(a: Type, b: Type) -> Type:
     if isinstance(a, Scalar) and isinstance(b, Scalar):
         return Scalar(wider((a.dtype, b.dtype)))
     if isinstance(a, TileType) and isinstance(b, TileType):
-        if a.layout == b.layout and a.dtype == b.dtype:
+        if (a.layout, a.dtype, a.in_memory) == (b.layout, b.dtype, b.in_memory):
             shares = {a.partial, b.partial} - {"either"}
             if len(shares) > 1:
                 mismatch("each thread's share of a sum on one way, whole sums on the other",
                          "partial_sum")  # fmt: skip
             partial: Partial = "yes" if "yes" in shares else "no" if "no" in shares else "either"
-            return TileType(a.layout, a.dtype, partial)
+            return TileType(a.layout, a.dtype, partial, a.in_memory)
         mismatch(f"{a} on one way and {b} on the other", "layout_mismatch")
     if isinstance(a, SharedType) and isinstance(b, SharedType):
         skew = a.skew if a.skew == b.skew else None

@@ -366,6 +366,7 @@ class _Search:
         loops: list[Loop] = []
         parts: list[tuple[int, Held, Track]] = []
         counts = [np.zeros(keep.size, np.int64) for keep in needs]
+        whole = True
         at = ""
         for one in some:
             look = again.looks[one.look]
@@ -381,6 +382,7 @@ class _Search:
             parts.append((one.look, seen[0].held, seen[0].track))
             for count, there in zip(counts, seen, strict=True):
                 count += there.held.covered
+                whole &= bool((there.held.pairs >= 0).all())
         for run, count, keep in zip(runs, counts, needs, strict=True):
             lacking = int((keep.reshape(-1) & (count == 0)).sum())
             if lacking:
@@ -402,7 +404,7 @@ class _Search:
             "gave their own attention in O"
         )
         hook = Hook(tuple(places), held_.factor, scale, held_.replicas, evidence,
-                    probed=runs[0].sizes)  # fmt: skip
+                    probed=runs[0].sizes, whole=whole)  # fmt: skip
         return hook, loops, [(one, track) for _, one, track in parts]
 
     def at_place(self, look: Look, one: Held, runs: list[_Run]) -> list[Seen] | str:

@@ -57,6 +57,7 @@ class Hook:
         evidence: one sentence that a person can check.
         sizes: a case that launches what the places are in, where the kernel's first does not.
         probed: the sizes at which they held each score once: such that each loop runs.
+        whole: whether every element that came by held a score: what drops pairs comes after.
     """
 
     places: tuple[Place, ...]
@@ -66,6 +67,7 @@ class Hook:
     evidence: str
     sizes: Mapping[str, int] = field(default_factory=dict)
     probed: Mapping[str, int] = field(default_factory=dict)
+    whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)

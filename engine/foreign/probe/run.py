@@ -131,7 +131,7 @@ def longer_sizes(bench: Bench, keys: int, whole: int) -> list[tuple[Sizes, list[
     asked = _Cases.of(bench)
     n = -(-keys // whole) * whole
     lengths = [(n + whole, n + whole)]
-    return asked.pairs(bench, (1, 3), n, (2, 2),
+    return asked.pairs(bench, (2, 2), n, (1, 3),
                        [(n - whole, n + whole), *lengths] if asked.uneven else lengths)  # fmt: skip
 
 

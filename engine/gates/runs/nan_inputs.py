@@ -108,11 +108,14 @@ def _kept_nan(
 
 def under_mask_cases(tiles: Tiles | None, constants: Sequence[int] = ()) -> Iterator[Case]:
     """Two blocks of rows and the last tile of keys in part, in two batches: ids with padding at the
-    end, and in runs (engine/spec/decks/integer_draws.py). Past a prefix or a window wider than a
-    block there is a block whose own rows end its keys, and one behind it."""
+    end, and in runs (engine/spec/decks/integer_draws.py). Then all keys in the first tile, which a
+    kernel may copy before its loop. Past a prefix or a window wider than a block there is a block
+    whose own rows end its keys, and one behind it."""
     at = tiles or Tiles(128, 64)
     rows, keys = at.rows + 9, 2 * at.keys + 22
-    yield Case(2, 1, 1, rows, max(rows, keys), modes=(MODE,), turn=6)
+    # More keys than rows, or the first block may end its keys where a tile ends.
+    yield Case(2, 1, 1, rows, max(rows + 5, keys), modes=(MODE,), turn=6)
+    yield Case(1, 1, 1, rows, min(14, at.keys), modes=(MODE,), turn=6)
     wide = max((c for c in constants if at.rows < c <= MAX_WIDE), default=0)
     if wide:
         n = (wide // at.rows + 2) * at.rows + 9

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from engine.build.tools.toolchain import Toolchain, find_toolchain
-from engine.cuir.nodes import Module
+from engine.cuir.nodes import Module, Num
 from engine.errors import InputError, MissingTool, StoreError
 from engine.files import SOURCE_LIMIT, read_file, read_spec
 from engine.foreign.cases import complete
@@ -31,7 +31,7 @@ from engine.foreign.probe.places import Found as Places
 from engine.foreign.reference import Reference, read_reference
 from engine.gates.outcome import Found
 from engine.gpu.job import Contents
-from engine.graft.cases import cases_for, empty_rows
+from engine.graft.cases import cases_for, empty_rows, reaching
 from engine.graft.compare import Patched as Again
 from engine.graft.compare import same_scores
 from engine.graft.edits import (
@@ -44,7 +44,7 @@ from engine.graft.edits import (
     hunks_of,
     patch_text,
 )
-from engine.graft.element import same_effect
+from engine.graft.element import same_effect, same_mask
 from engine.graft.guards import at_rows, guards
 from engine.graft.judge import Ran, judge_build, judge_bytes, judge_cases, judge_run
 from engine.graft.kept import found_json, read_found
@@ -142,6 +142,12 @@ class ExecutedWork(Work):
             self._found = read_found(self.text(Stage.LIFTED, PLACES))
         return self._found or self._probed()
 
+    @property
+    def cases(self) -> Sequence[Mapping[str, int]]:
+        """The sizes that the source is executed at: the kernel's own, and those at which each of
+        its places is reached."""
+        return reaching(self.places.edited, self.package.asked.sizes)
+
     def _probed(self) -> Places:
         self.bench.progress("probing: executing the kernel with observations in its source")
         asked = self.package.asked
@@ -217,7 +223,7 @@ class ExecutedWork(Work):
         if moved is not None:
             return self._moved_on(Gate.G1, begin, moved)
         self.bench.progress("G1: executing the source against its reference")
-        ran = self._run(self.package.asked)
+        ran = self._run(replace(self.package.asked, sizes=self.cases))
         hooks = len(self.places.hooks)
         said = "; its scores were found by probing" if hooks else "; no scores were found"
         if ran.found.ok:
@@ -263,7 +269,13 @@ class ExecutedWork(Work):
     def by_rules(self, recipe: Recipe) -> list[Edit]:
         """The edits, with what executing them decides: what a dropped pair becomes, -inf where that
         is right, else a number; a guard of rows that keep no key, where they need one; and which
-        tiles are skipped. Where nothing is right -inf stays, for the gate to say what is wrong."""
+        tiles are skipped. A mask that the source has is not written again where that is right.
+        Where nothing is right -inf stays, for the gate to say what is wrong."""
+        if self._masked(recipe):
+            self.bench.progress("trying the source's own mask")
+            scores = self.planned(replace(recipe, keep=Num(True)), MINUS[0])
+            if self.run_patched(scores, recipe).found.ok:
+                return scores
         plans = [self.planned(recipe, minus) for minus in MINUS]
         if plans[0] == plans[1]:  # nothing is dropped
             return plans[0]
@@ -362,7 +374,7 @@ class ExecutedWork(Work):
         with self.patched(edits) as (folder, changed):
             over = replace(
                 overlaid(asked, changed, folder), reference=self.spec, options=self.options.spec,
-                sizes=cases or cases_for(recipe, self.launcher(recipe), asked.sizes),
+                sizes=cases or cases_for(recipe, self.launcher(recipe), self.cases),
             )  # fmt: skip
             try:
                 ran = judge_cases(self._run(over), recipe, self.launcher(recipe), asked.sizes)
@@ -377,16 +389,27 @@ class ExecutedWork(Work):
         self._ran[key] = ran
         return ran
 
-    def _as_reference(self, recipe: Recipe) -> bool:
-        """Whether the spec asks for the scores and the mask of the source's own reference, as far
-        as that was read."""
+    def _own(self) -> Recipe | None:
+        """The recipe of the source's own reference, as far as that was read."""
         asked = self.package.asked
         assert asked.reference is not None
         own = read_reference(asked.reference, self.bench.child, asked.options).recipe
-        if own is None:
-            return True
+        return None if own is None else recipe_from_json(own)
+
+    def _as_reference(self, recipe: Recipe) -> bool:
+        """Whether the spec asks for the scores and the mask of the source's own reference."""
+        own = self._own()
         equal = not {"Nq", "Nk"} <= self.launcher(recipe).sizes
-        return same_effect(recipe, recipe_from_json(own), equal)
+        return own is None or same_effect(recipe, own, equal)
+
+    def _masked(self, recipe: Recipe) -> bool:
+        """Whether the source drops the pairs that the spec drops, and does so after the places."""
+        if not all(hook.whole for hook in self.places.edited):
+            return False
+        own, none = self._own(), replace(recipe, keep=Num(True))
+        equal = not {"Nq", "Nk"} <= self.launcher(recipe).sizes
+        dropped = not same_mask(recipe, none, equal)
+        return dropped and own is not None and same_mask(recipe, own, equal)
 
     def weigh_target(self) -> Verdict:
         """G2: the patched source, executed as PTX, computes the spec at the sizes that were run."""
@@ -519,7 +542,7 @@ class ExecutedWork(Work):
                     out |= _below(Path(include), f"include{number}/")
         recipe = self.recipe
         assert recipe is not None
-        sizes = cases_for(recipe, self.launcher(recipe), asked.sizes)
+        sizes = cases_for(recipe, self.launcher(recipe), self.cases)
         kept = replace(asked, sizes=sizes, options=self.options.spec,
                        flags=replace(asked.flags, includes=tuple(includes)))  # fmt: skip
         out[MANIFEST] = manifest_text(kept, self.package.name).encode()

@@ -8,7 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from engine.build.folder.units import arch_number
 from engine.child.client import Child
+from engine.cuir.arch import archs
 from engine.cuir.nodes import Num, names_in
 from engine.cuir.parser import parse_expr
 from engine.errors import InputError
@@ -72,7 +74,7 @@ def contents_of(
     carried = Carried(asked, lowered)
     page = page_text(ours, carried.page(source))
     files = {
-        HEADER.name: HEADER.read_bytes(),
+        HEADER.name: read_source(HEADER),
         UNEDITED: page_text(theirs, carried.page(source, True), ours.fields).encode(),
         **carried.files,
     }
@@ -97,7 +99,7 @@ def contents_of(
             b"".join(f"{len(name)} {name} {len(data)}\n".encode() + data for name, data in headers)
         ),
         entry=ENTRY,
-        archs=package.archs,
+        archs=archs_from(asked.flags.arch),
         specialisations=package.specialisations,
         primary=keys_of(package.specialisations)[0],
         kind=known,
@@ -214,6 +216,15 @@ def terms_of(launcher: Launcher, asked: Asked, own: Signature) -> Terms:
             requires.append(f"{one} == {other}")
     constraints = [c for c in own.constraints if names_in(c) <= set(SIZES)]
     return Terms(math.gcd(*lengths) or 1, (*map(parse_expr, requires), *constraints), True)
+
+
+def archs_from(arch: str) -> tuple[str, ...]:
+    """What nvcc may build a source for that is written for an arch: that one, and later ones where
+    it is none's own (sm_80, not sm_90a)."""
+    if not arch[-1].isdigit():
+        return (arch,)
+    later = (a for a in archs() if a[-1].isdigit() and arch_number(a) > arch_number(arch))
+    return (arch, *later)
 
 
 def kernels_run(work: ExecutedWork) -> tuple[str, ...]:

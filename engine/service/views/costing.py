@@ -2,9 +2,9 @@
 second of pure Python, and a proposal has dozens of hunks.
 
 One process serves one proposal. It is given the base, the proposed text and the hunks; it says the
-expert's cost, that of all hunks accepted, then each hunk's absence. Targets that are given later
-come first, and so do timelines, which are made where somebody asks. It ends when its input is
-closed.
+expert's cost, that of all hunks accepted, then each hunk's absence; then what the target without
+each hunk computes, tried at a few sizes. Targets that are given later come first, and so do
+timelines, which are made where somebody asks. It ends when its input is closed.
 """
 
 from __future__ import annotations
@@ -19,14 +19,16 @@ from typing import Any
 
 from engine.child.environment import child_command, child_environment
 from engine.cost.timeline.events import Timeline
+from engine.gates.outcome import Trial
 from engine.service.views.hunk_words import Explained, closure
 from engine.spec.recipes.recipe import Recipe
 from engine.spec.recipes.recipe_json import recipe_from_json, recipe_to_json
+from engine.transfer.binding import Binding
 from engine.types import Proposal
 
 EXPERT, ALL = "expert", "all"
 ENDED = "the process that predicts costs ended; leave the session and open it again"
-Told = Callable[[str, "Cost | Where | Timeline"], None]
+Told = Callable[[str, "Cost | Where | Timeline | Trial"], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,27 +48,36 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A proposal whose hunks are to be costed; `without` gives for each what goes with it."""
+    """A proposal whose hunks are to be costed; `without` gives for each what goes with it. Targets
+    are tried where `binding` says how their arguments are filled."""
 
     base: str
     proposed: str
     proposal: Proposal
     recipe: Recipe | None
     without: Mapping[str, tuple[str, ...]]
+    binding: Binding | None = None
 
     @classmethod
     def of(
         cls, base: str, proposed: str, proposal: Proposal, recipe: Recipe | None,
-        explained: Mapping[str, Explained],
+        explained: Mapping[str, Explained], binding: Binding | None = None,
     ) -> Question:  # fmt: skip
         sets = {h.id: closure(explained, h.id) for h in proposal.hunks}
-        return cls(base, proposed, proposal, recipe, sets)
+        return cls(base, proposed, proposal, recipe, sets, binding)
+
+    @property
+    def tries(self) -> bool:
+        """Whether the targets are run, too."""
+        return self.recipe is not None and self.binding is not None
 
     def to_json(self) -> dict[str, Any]:
         recipe = None if self.recipe is None else recipe_to_json(self.recipe)
+        binding = None if self.binding is None else self.binding.to_json()
         return {
             "base": self.base, "proposed": self.proposed, "proposal": self.proposal.to_json(),
             "recipe": recipe, "without": {k: list(v) for k, v in self.without.items()},
+            "binding": binding,
         }  # fmt: skip
 
     @classmethod
@@ -74,7 +85,8 @@ class Question:
         recipe = None if data["recipe"] is None else recipe_from_json(data["recipe"])
         sets = {k: tuple(v) for k, v in data["without"].items()}
         proposal = Proposal.from_json(data["proposal"])
-        return cls(data["base"], data["proposed"], proposal, recipe, sets)
+        binding = None if data["binding"] is None else Binding.from_json(data["binding"])
+        return cls(data["base"], data["proposed"], proposal, recipe, sets, binding)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +102,9 @@ class Where:
 
 class Costing:
     """The process of one question. `told` is called on a thread of its own with each answer: the
-    name is `expert`, `all`, a hunk's id, or that of a target given to `now`; "" tells where. What
-    the process leaves unanswered where it ends is told as a problem."""
+    name is `expert`, `all`, a hunk's id (for its cost, then its trial), or that of a target given
+    to `now`; "" tells where. What the process leaves unanswered where it ends is told as a problem.
+    """
 
     def __init__(self, question: Question, told: Told) -> None:
         self._process = subprocess.Popen(
@@ -100,19 +113,22 @@ class Costing:
             start_new_session=True, text=True, encoding="utf-8",
         )  # fmt: skip
         self._told = told
-        self._awaited = {EXPERT, ALL, *question.without}
+        self._awaited: set[tuple[str, type[Cost | Timeline | Trial]]] = {
+            (name, Cost) for name in (EXPERT, ALL, *question.without)
+        }
+        self._awaited |= {(h, Trial) for h in question.without if question.tries}
         self._problem = ""  # why no more answers come
         self._send(question.to_json())
         threading.Thread(target=self._listen, name="cubridge-costs", daemon=True).start()
 
     def now(self, name: str, target: str) -> None:
         """Ask for the cost of a target as it is decided now, before what is left of the hunks."""
-        self._ask(name, {"name": name, "target": target})
+        self._ask((name, Cost), {"name": name, "target": target})
 
     def timeline(self, name: str, target: str) -> None:
         """Ask for the timeline of a target, or of the expert's for an empty one, under a name of
         its own."""
-        self._ask(name, {"name": name, "timeline": target})
+        self._ask((name, Timeline), {"name": name, "timeline": target})
 
     def first(self, hunk: str) -> None:
         """A hunk that somebody looks at: before the others."""
@@ -125,8 +141,8 @@ class Costing:
             self._process.kill()
         self._process.wait()
 
-    def _ask(self, name: str, message: Mapping[str, Any]) -> None:
-        self._awaited.add(name)
+    def _ask(self, awaited: tuple[str, type[Cost | Timeline]], message: Mapping[str, Any]) -> None:
+        self._awaited.add(awaited)
         self._send(message)
         if self._problem:
             self._give_up()
@@ -150,7 +166,8 @@ class Costing:
             about = _read(data)
             if isinstance(about, Cost) and name == EXPERT and about.problem:
                 problem = about.problem  # there is nothing to compare with
-            self._awaited.discard(name)
+            if not isinstance(about, Where):
+                self._awaited.discard((name, type(about)))
             self._told(name, about)
         self._problem = problem
         self._give_up()
@@ -160,12 +177,15 @@ class Costing:
         taken once."""
         with contextlib.suppress(KeyError):
             while True:
-                self._told(self._awaited.pop(), Cost(problem=self._problem))
+                name, kind = self._awaited.pop()
+                self._told(name, kind(problem=self._problem))
 
 
-def _read(data: Mapping[str, Any]) -> Cost | Where | Timeline:
+def _read(data: Mapping[str, Any]) -> Cost | Where | Timeline | Trial:
     if "where" in data:
         return Where(**data["where"])
     if "timeline" in data:
         return Timeline.from_json(data["timeline"])
+    if "trial" in data:
+        return Trial(**data["trial"])
     return Cost(**data["cost"])

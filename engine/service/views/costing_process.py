@@ -1,4 +1,5 @@
-"""The process that predicts what decisions cost; `engine.service.views.costing` starts it."""
+"""The process that predicts what decisions cost, and tries what they compute;
+`engine.service.views.costing` starts it."""
 
 from __future__ import annotations
 
@@ -6,16 +7,20 @@ import contextlib
 import json
 import os
 import queue
+import signal
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from functools import cache
 from typing import Any, TextIO, TypeVar
 
 from engine.child.wire import failure_of
 from engine.cost.timeline.events import Timeline
 from engine.cuir.nodes import Module
 from engine.cuir.parser import parse_module
+from engine.errors import InputError
 from engine.gates.g3_source.speed import Setting, setting_of
+from engine.gates.outcome import Trial
 from engine.lower.spelling.legal import legal
 from engine.priority import stand_back
 from engine.service.views.consequence import cost_of, timeline_of, where_of
@@ -23,6 +28,8 @@ from engine.service.views.costing import ALL, EXPERT, Cost, Question
 from engine.transfer.proposals.review import compose
 from engine.types import Decision, DecisionKind
 
+LONGEST = 20  # CPU seconds that a target is tried for
+Answer = Callable[[frozenset[str]], dict[str, Any]]
 T = TypeVar("T")
 
 
@@ -61,24 +68,26 @@ def main() -> None:
         }
         return legal(compose(base, proposed, question.proposal, taken))
 
-    known: dict[frozenset[str], Cost] = {}
+    @cache
+    def cost(gone: frozenset[str]) -> dict[str, Any]:
+        return {"cost": _cost(lambda: without(gone), setting).to_json()}
 
-    def cost(gone: frozenset[str]) -> Cost:
-        if gone not in known:
-            known[gone] = _cost(lambda: without(gone), setting)
-        return known[gone]
+    @cache
+    def trial(gone: frozenset[str]) -> dict[str, Any]:
+        return {"trial": asdict(_tried(lambda: without(gone), question))}
 
-    hunks = [h.id for h in question.proposal.hunks]
-    todo: list[tuple[str, frozenset[str]]] = [(ALL, frozenset())]
-    todo += [(h, frozenset(question.without[h])) for h in hunks]
+    hunks = [(h.id, frozenset(question.without[h.id])) for h in question.proposal.hunks]
+    todo: list[tuple[str, frozenset[str], Answer]] = [(ALL, frozenset(), cost)]
+    todo += [(name, gone, cost) for name, gone in hunks]
+    todo += [(name, gone, trial) for name, gone in hunks if question.tries]
     say(name=EXPERT, cost=_cost(lambda: base, setting).to_json())
     while True:
         block = not todo  # all hunks are told: wait for targets
         try:
             given = waiting.get(block=block)
         except queue.Empty:
-            name, gone = todo.pop(0)
-            say(name=name, cost=cost(gone).to_json())
+            name, gone, answer = todo.pop(0)
+            say(name=name, **answer(gone))
             continue
         if "first" in given:
             todo.sort(key=lambda each: (each[0] != ALL, each[0] != given["first"]))
@@ -89,6 +98,29 @@ def main() -> None:
             say(name=name, timeline=_timeline(_reading(drawn) if drawn else lambda: base, setting))
         else:
             say(name=name, cost=_cost(_reading(given["target"]), setting).to_json())
+
+
+def _tried(make: Callable[[], Module], question: Question) -> Trial:
+    """What the target computes at a few sizes. torch is loaded here, where nobody waits for it."""
+    import torch
+
+    from engine.gates.g1_g2.few_sizes import tried
+
+    recipe, binding = question.recipe, question.binding
+    assert recipe is not None and binding is not None
+    torch.set_num_threads(1)
+    signal.signal(signal.SIGPROF, _too_long)
+    signal.setitimer(signal.ITIMER_PROF, LONGEST)
+    try:
+        return _or_problem(
+            lambda: tried(make(), recipe, binding), lambda words: Trial(problem=words)
+        )
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+
+
+def _too_long(*_: object) -> None:
+    raise InputError(f"a run takes longer than {LONGEST} seconds")
 
 
 def _reading(text: str) -> Callable[[], Module]:

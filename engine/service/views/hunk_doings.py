@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Set
+from itertools import takewhile
 
 from engine.cuir.changes.edits import Edit, EditHunk, EditKind, Node
 from engine.cuir.nodes import (
@@ -16,10 +18,13 @@ from engine.cuir.nodes import (
     For,
     Function,
     If,
+    Index,
     Module,
+    Name,
     Path,
     Stmt,
     Unary,
+    free_names,
     stmt_exprs,
     walk,
     walk_block,
@@ -28,9 +33,12 @@ from engine.cuir.nodes import (
 from engine.cuir.ops import OPS
 from engine.cuir.printer import print_expr
 from engine.errors import CuBridgeError
+from engine.service.views.rule_names import meaning
 from engine.transfer.match import find_attention
 
 MOST = 3  # edits that are told one by one
+LONGEST = 60  # letters of an expression
+_TOKEN = re.compile(r"[\w.]+|\s+|\W")
 _KINDS = {"kernel": "kernel", "device": "device function", "host": "launcher"}
 _VERBS = {EditKind.INSERT: "adds", EditKind.DELETE: "removes", EditKind.MOVE: "moves"}
 
@@ -39,70 +47,134 @@ class Doings:
     """Words for the hunks between two modules."""
 
     def __init__(self, base: Module, proposed: Module) -> None:
-        self._old, self._new = dict(walk(base)), dict(walk(proposed))
         self._known = {(p[0], s.target) for p, s in walk(base) if isinstance(s, Assign)}
-        self._old_ops = {name for _, s in walk(base) for name in _ops_of(s)}
+        self._told_ops = {name for _, s in walk(base) for name in _ops_of(s)}
         self._device = {f.name for f in base.functions if f.kind == "device"}
-        self._roles, self._values = _roles(base)
+        self._roles, self._values, count = _roles(base)
+        self._old, self._new = _Places(base, count), _Places(proposed, count)
 
-    def of(self, hunk: EditHunk) -> tuple[str, ...]:
-        """What the hunk does, then a line for each op that the base has nowhere."""
-        told = list(dict.fromkeys(self._edit(e) for e in hunk.edits))
+    def of(self, hunk: EditHunk, named: bool) -> tuple[str, ...]:
+        """What the hunk does, then a line for each op that neither the base nor a hunk asked for
+        before has. `named`: its names are those of rules."""
+        told = list(dict.fromkeys(self._edit(e, named) for e in hunk.edits))
         if len(told) > MOST:
             told = [*told[:MOST], f"{len(told) - MOST} more"]
         added = dict.fromkeys(op for e in hunk.edits for op in _ops_of(e.new))
-        new = [op for op in added if op not in self._old_ops]
-        docs = {op: OPS[op].doc.split(". ")[0].rstrip(".") for op in new[:MOST]}
+        new = [op for op in added if op not in self._told_ops][:MOST]
+        self._told_ops.update(new)
+        docs = {op: OPS[op].doc.split(". ")[0].rstrip(".") for op in new}
         return ("; ".join(told), *(f"{op}: {words}" for op, words in docs.items()))
 
-    def _edit(self, edit: Edit) -> str:
+    def _edit(self, edit: Edit, named: bool) -> str:
         node, path = edit.new if edit.new is not None else edit.old, edit.path
         verb = _VERBS.get(edit.kind, "changes")
         match node:
             case Field(name, kind):
-                return f"{verb} the argument {name}: {kind}"
-            case Function(kind, name, params):
-                was = edit.old.params if isinstance(edit.old, Function) else ()
-                more = ", ".join(p.name for p in params if p not in was)
-                if edit.kind is EditKind.CHANGE and more:
-                    return f"gives {_with_role(name, self._roles)} the parameter {more}"
-                return f"{verb} the {_KINDS[kind]} {name}"
+                return f"{verb} the argument {name} ({kind}){_says(name, named)}"
+            case Function():
+                return self._function(verb, edit, node, named)
             case None | tuple():
                 return f"{verb} what the module is specialised for"
             case _ if path[0] in self._device:
                 return f"changes {_with_role(str(path[0]), self._roles)}"
             case _:
-                return self._statement(verb, edit, node, path)
+                places = self._old if edit.new_path is None else self._new
+                return self._statement(verb, edit, node, places.words(path), named)
 
-    def _where(self, path: Path, stmts: Mapping[Path, Stmt]) -> str:
-        """The kernel, whether in a loop of it, and which of its warps, by the first branch."""
-        around = [(stmts.get(path[:n]), path[n]) for n in range(1, len(path))]
-        loops = [n for n, (stmt, _) in enumerate(around) if isinstance(stmt, For)]
-        warps = ""
-        for stmt, way in around[: loops[0] if loops else None]:
-            if isinstance(stmt, If) and not warps:
-                warps = f" where {print_expr(stmt.cond if way == 'then' else _contrary(stmt.cond))}"
-        loop = "'s loop" if loops else ""
-        return f"in {path[0]}{loop}{warps}"
+    def _function(self, verb: str, edit: Edit, node: Function, named: bool) -> str:
+        was = edit.old.params if isinstance(edit.old, Function) else ()
+        known = {p.name: p.type for p in was}
+        told = []
+        for p in node.params if edit.kind is EditKind.CHANGE else ():
+            if p.name not in known:
+                told.append(f"gives {_with_role(node.name, self._roles)} the parameter {p.name}")
+            elif p.type != known[p.name]:
+                told.append(f"makes {node.name}'s parameter {p.name} a {p.type}, which was a "
+                            f"{known[p.name]}")  # fmt: skip
+        kind = _KINDS[node.kind]
+        return "; ".join(told) or f"{verb} the {kind} {node.name}{_says(node.name, named)}"
 
-    def _statement(self, verb: str, edit: Edit, node: Stmt, path: Path) -> str:
-        where = self._where(path, self._old if edit.new_path is None else self._new)
+    def _statement(self, verb: str, edit: Edit, node: Stmt, where: str, named: bool) -> str:
+        changed = edit.kind is EditKind.CHANGE
         match node:
-            case Assign(target):
+            case Assign(target, value):
                 name = _with_role(target, self._values)
-                if edit.kind is EditKind.INSERT and (path[0], target) in self._known:
-                    return f"computes {name} again {where}"
-                how = "how " if edit.kind is EditKind.CHANGE else ""
-                return f"{verb} {how}{name}{' is computed' if how else ''} {where}"
+                if edit.kind is EditKind.INSERT and (edit.path[0], target) in self._known:
+                    return f"adds a step to {name}, {_short(value)}, {where}"
+                if changed:
+                    was = edit.old.value if isinstance(edit.old, Assign) else value
+                    return f"changes {name}{_difference(was, value)} {where}"
+                if isinstance(value, Call) and value.fn == "gmem" and value.args:
+                    return f"{verb} {name}, a view of {_short(value.args[0])}, {where}"
+                says = _says(target, named)
+                text = f" = {_short(value)}" if edit.kind is EditKind.INSERT and not says else ""
+                return f"{verb} {name}{text}{says}{',' if says else ''} {where}"
             case Do(call):
+                first = _first_name(call)
                 was = edit.old.call.fn if isinstance(edit.old, Do) else call.fn
-                return f"{verb} {was}{f' to {call.fn}' if was != call.fn else ''} {where}"
-            case For(var):
-                return f"{verb} the loop over {var} {where}"
-            case If():
-                return f"{verb} a branch {where}"
+                if was != call.fn:
+                    return f"fills {first} by {call.fn} instead of {was} {where}"
+                says = _says(first, named)
+                of = f" of {first}" if first else ""
+                return f"{verb} {call.fn}{of}{says}{',' if says else ''} {where}"
+            case For(var, start, stop, step, body):
+                calls = [s.call for s in body if isinstance(s, Do)]
+                if edit.kind is EditKind.INSERT and calls:
+                    of = ", ".join(f"{c.fn} of {_first_name(c)}" for c in calls[:MOST])
+                    return f"adds a loop that does {of}, {where}"
+                steps = ", ".join(_short(e) for e in (start, stop, step))
+                return f"{verb} the loop over {var}: range({steps}), {where}"
+            case If(test):
+                return f"{verb} a branch on {_short(test)} {where}"
             case _:
                 return f"{verb} a statement {where}"
+
+
+class _Places:
+    """Where a statement stands: beside the loop over key tiles, which goes as far as the schedule's
+    count says, and for which of the kernel's warps."""
+
+    def __init__(self, module: Module, count: str) -> None:
+        counted: set[tuple[object, str]] = set()
+        for p, s in walk(module):
+            if isinstance(s, Assign) and self._tells(p, s.value, count, counted):
+                counted.add((p[0], s.target))
+        self._stmts = dict(walk(module))
+        self._order = {path: n for n, (path, _) in enumerate(walk(module))}
+        self._loops = [
+            p
+            for p, s in walk(module)
+            if isinstance(s, For) and self._tells(p, s.stop, count, counted)
+        ]
+
+    @staticmethod
+    def _tells(path: Path, expr: Expr, count: str, counted: Set[tuple[object, str]]) -> bool:
+        """Whether a number follows from how many tiles there are."""
+        asked = any(isinstance(e, Call) and e.fn == count for e in walk_expr(expr))
+        return asked or any((path[0], name) in counted for name in free_names(expr))
+
+    def words(self, path: Path) -> str:
+        """`before flash_fwd's loop over key tiles where wg == 0`."""
+        function = path[0]
+        mine = [loop for loop in self._loops if loop[0] == function]
+        where = f"in {function}"
+        if any(len(path) > len(loop) and path[: len(loop)] == loop for loop in mine):
+            where = f"in {function}'s loop over key tiles"
+        elif mine and path in self._order:
+            near = max(mine, key=lambda loop: _shared(path, loop))
+            side = "before" if self._order[path] < self._order[near] else "after"
+            where = f"{side} {function}'s loop over key tiles"
+        return where + self._warps(path)
+
+    def _warps(self, path: Path) -> str:
+        """Which of the kernel's warps, by the first branch outside all loops."""
+        for n in range(1, len(path)):
+            match self._stmts.get(path[:n]), path[n]:
+                case For(), _:
+                    return ""
+                case If(cond), way:
+                    return f" where {print_expr(cond if way == 'then' else _contrary(cond))}"
+        return ""
 
 
 def _contrary(cond: Expr) -> Expr:
@@ -113,16 +185,58 @@ def _contrary(cond: Expr) -> Expr:
             return Unary("not", cond)
 
 
+def _shared(path: Path, other: Path) -> int:
+    """How many blocks hold both."""
+    return sum(
+        1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(path, other, strict=False))
+    )
+
+
+def _says(name: str, named: bool) -> str:
+    """`: what the name means`, where a rule gave it."""
+    words = meaning(name) if named else ""
+    return f": {words}" if words else ""
+
+
+def _short(expr: Expr) -> str:
+    return cut(print_expr(expr))
+
+
+def cut(text: str) -> str:
+    """A text of one line, no longer than is read at a glance."""
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
+
+
+def _difference(was: Expr, now: Expr) -> str:
+    """`: m becomes m_ok`, the one stretch of tokens in which they differ."""
+    old, new = (_TOKEN.findall(print_expr(e)) for e in (was, now))
+    begin = _shared(old, new)
+    end = min(_shared(old[::-1], new[::-1]), len(old) - begin, len(new) - begin)
+    gone, come = (cut("".join(t[begin : len(t) - end]).strip()) for t in (old, new))
+    if gone and come:
+        return f": {gone} becomes {come},"
+    return f": adds {come}," if come else f": leaves out {gone},"
+
+
+def _first_name(call: Call) -> str:
+    """The name that a call's first argument is of, empty where it is none."""
+    found = call.args[0] if call.args else None
+    while isinstance(found, Index):
+        found = found.base
+    return found.id if isinstance(found, Name) else ""
+
+
 def _with_role(name: str, roles: Mapping[str, str]) -> str:
     return f"{name} ({roles[name]})" if name in roles else name
 
 
-def _roles(base: Module) -> tuple[Mapping[str, str], Mapping[str, str]]:
-    """What the functions of the tile schedule are asked for, and what names of the kernel hold."""
+def _roles(base: Module) -> tuple[Mapping[str, str], Mapping[str, str], str]:
+    """What the functions of the tile schedule are asked for, what names of the kernel hold, and the
+    function that counts key tiles."""
     try:
         found = find_attention(base)
     except CuBridgeError:
-        return {}, {}
+        return {}, {}, ""
     schedule = found.schedule
     functions = {
         schedule.count: "how many key tiles a block of rows visits",
@@ -131,10 +245,11 @@ def _roles(base: Module) -> tuple[Mapping[str, str], Mapping[str, str]]:
     }
     for name in (schedule.lead, schedule.tail):
         if name is not None:
-            functions[name] = "how many tiles a part of the block's rows passes over"
+            functions[name] = "how many tiles a part of the block's rows skips"
     values = {site.row_max_name: "the row maxima" for site in found.sites}
     values |= {site.score: "the tile's scores" for site in found.sites}
-    return functions, {**values, found.accumulator: "the output so far"}
+    values[found.accumulator] = "the output so far"
+    return functions, values, schedule.count
 
 
 def _ops_of(node: Node | None) -> Iterator[str]:

@@ -28,7 +28,7 @@ from engine.cuir.nodes import (
 )
 from engine.service.views.hunk_doings import Doings
 from engine.spec.recipes.recipe import Recipe
-from engine.types import Proposal
+from engine.types import Origin, Proposal
 
 _FACTORS = (1, 2, 4, 8, 0.5, 0.25)
 _CONSTANTS = (("", 1.0), ("log2(e)", math.log2(math.e)), ("ln(2)", math.log(2)))
@@ -72,7 +72,7 @@ def explain(
             tuple(dict.fromkeys(_numbers(hunk, constants))),
             tuple(dict.fromkeys((ids[g], name) for u, g, name in links if u == n)),
             tuple(dict.fromkeys((ids[u], name) for u, g, name in links if g == n)),
-            doings.of(hunk),
+            doings.of(hunk, shown.origin is Origin.RULES),
         )
     return out
 

@@ -1,21 +1,32 @@
-"""Predicted times in words: what is a difference, against whom, and for which card."""
+"""Decisions in words: what is wrong without a hunk, what is a difference, and for which card."""
 
 from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
 
 from cubridge_tui.model.costs import (
     COST,
     KNOWN_ERROR,
+    MODEL,
     NONE,
+    REJECT,
     WAITING,
     Costs,
     bar_words,
     change_of,
     cost_line,
+    cost_lines,
     costed,
+    model_line,
+    reject_line,
     told,
 )
 from cubridge_tui.model.rows import Row, RowKind
-from engine.service.views.costing import Cost, Where
+from engine.gates.outcome import Trial
+from engine.service.views.costing import Cost, Question, Where
+from engine.types import Origin, Proposal
 
 WHERE = Where("NVIDIA A100", "A100", "S 8192 B 2", 0.5, False)
 BOUND = "latency: the busiest unit, tensor cores, only 42%"
@@ -28,24 +39,66 @@ def costs(**more: Cost) -> Costs:
     )
 
 
-def test_a_hunk_that_saves_time_says_how_much_against_whom() -> None:
+def test_a_hunk_that_saves_time_says_how_much_where() -> None:
     found = costs(h1=Cost(1200.0, 42.0, 2.0, BOUND))
     line = cost_line(found, "h1", ["h4"])
-    assert "saves time: 600 us with all hunks, 1,200 us without it and h4 (+100%)" in line
-    assert "the expert's 1,000 us" in line and "42 TFLOP/s of kept pairs" in line
-    assert "2.00 pairs visited for each kept" in line and BOUND in line
-    assert change_of(found, "h1") == "+100%"
-    assert "1,200 us without it and the 7 hunks that need it" in cost_line(
-        found, "h1", list("abcdefg")
+    assert line.startswith(
+        f"{COST}saves time: 600 us with all hunks, 1,200 us without it and h4 (A100, S 8192 B 2), "
+        "+100%; 83 TFLOP/s of kept pairs with all, 42 without; pairs visited for each kept 1.02 "
+        "and 2.00; bound then by latency"
     )
-    faster = costs(h1=Cost(500.0, 100.0, 1.02, BOUND))
-    assert "visited" not in cost_line(faster, "h1")  # as many as with all hunks
-    assert "500 us without it (-17%)" in cost_line(faster, "h1")
+    assert change_of(found, "h1") == "+100%"
+    many = cost_line(found, "h1", list("abcdefg"))
+    assert "1,200 us without it and the 7 hunks that need it" in many
+    assert "the expert's kernel, before any hunk and of its own function, 1,000 us" in model_line(
+        found
+    )
+    assert model_line(NONE).startswith(MODEL)
+
+
+def test_a_hunk_that_takes_time_says_whether_it_has_to() -> None:
+    found = costs(h1=Cost(500.0, 100.0, 1.02, BOUND))
+    line = cost_line(found, "h1")
+    assert line.startswith(f"{COST}takes 17% of the time: 600 us with all hunks, 500 us without it")
+    assert "visited" not in line  # as many as with all hunks
+    wrong = replace(found, tried={"h1": Trial(fault="O is wrong")})
+    assert cost_line(wrong, "h1").startswith(f"{COST}takes 17% of the time, and has to: 600 us")
+    assert change_of(wrong, "h1") == "wrong" and change_of(found, "h1") == "-17%"
+
+
+@pytest.mark.parametrize(
+    ("trial", "words"),
+    [
+        (Trial(fault="O is wrong, at 9 x 71"), "wrong without it and h4: O is wrong, at 9 x 71"),
+        (Trial(False, "m is not defined"), "no valid program without it and h4: m is not defined"),
+        (Trial(problem="too long"), "not tried: too long"),
+        (
+            Trial(sizes="9 x 71"),
+            "still right without it and h4, 100% slower; tried at 9 x 71 (queries x keys)",
+        ),
+    ],
+)
+def test_what_rejecting_does_to_the_result(trial: Trial, words: str) -> None:
+    found = replace(costs(h1=Cost(1200.0, 42.0, 2.0, BOUND)), tried={"h1": trial})
+    assert reject_line(found, "h1", ["h4"]) == f"{REJECT}{words}"
+    assert reject_line(costs(), "h1") == f"{REJECT}is being tried"
+    assert found.whole("h1") and not costs(h1=Cost(1.0)).whole("h1")
+
+
+def test_the_first_hunk_says_what_all_numbers_are_for() -> None:
+    hunks = {"h1": ("h1", "h2"), "h2": ("h2",)}
+    asked = Question("", "", Proposal("rules", Origin.RULES, "r", ()), None, hunks)
+    lines = cost_lines(asked, costs())
+    assert [line[:7] for line in lines["rules/h1"]] == [COST, MODEL]
+    assert [line[:7] for line in lines["rules/h2"]] == [COST]
+    assert cost_lines(None, NONE) == {}
 
 
 def test_what_is_within_the_known_error_is_no_difference() -> None:
     found = costs(h2=Cost(600.0 * (1 + KNOWN_ERROR * 0.9), 80.0, 1.02, BOUND))
-    assert "no difference that the model can tell, +8% without it" in cost_line(found, "h2")
+    assert cost_line(found, "h2").startswith(f"{COST}as fast within the model's ±9% (+8%): 600 us")
+    right = replace(found, tried={"h2": Trial(sizes="9 x 71")})
+    assert "still right without it, as fast within the model's ±9%" in reject_line(right, "h2")
     assert change_of(found, "h2") == "="
     words = bar_words(costs(now=Cost(990.0, 51.0, 1.9, BOUND)), "now")
     assert "≈ expert's time, 1.65 x all hunks' time" in words[0]
@@ -74,8 +127,10 @@ def test_costs_come_into_rows_that_are_there() -> None:
     rows = (
         Row("h1 Title", RowKind.HEAD, hunk="rules/h1"),
         Row(WAITING, RowKind.NOTE, hunk="rules/h1"),
+        Row(f"{REJECT}is being tried", RowKind.NOTE, hunk="rules/h1"),
         Row("why    it is there", RowKind.NOTE, hunk="rules/h1"),
         Row("a = 1", number=1),
     )
-    now = costed(rows, {"rules/h1": "cost   12 us"})
-    assert [r.text for r in now] == ["h1 Title", "cost   12 us", "why    it is there", "a = 1"]
+    now = costed(rows, {"rules/h1": ["cost   12 us", "reject wrong"], "rules/h2": ["cost   1 us"]})
+    texts = ["h1 Title", "cost   12 us", "reject wrong", "why    it is there", "a = 1"]
+    assert [r.text for r in now] == texts

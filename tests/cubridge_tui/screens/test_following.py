@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from cubridge_tui.model.linediff import changed_words, with_changed_words
 from cubridge_tui.model.rows import CHANGES, EVERY, Row, RowKind, fitted
+from cubridge_tui.screens.adaptation import panes
 from engine.types import Stage
 from tests.cubridge_tui.screens.test_adaptation import Driver
 
@@ -98,3 +99,20 @@ def test_what_changed_is_marked_in_the_pieces_of_a_line(text: str, width: int, d
     assert marked.replace(" ", "") == text[begin:end].replace(" ", "")
     assert [r.number for r in shown] == [7] + [None] * (len(shown) - 1)
     assert all(len(r.text) <= width for r in shown)
+
+
+async def test_a_hunks_head_copies_its_new_text(
+    proposed: tuple[Path, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[str] = []
+
+    def note(_app: Any, text: str) -> str:
+        taken.append(text)
+        return "noted"
+
+    monkeypatch.setattr(panes, "copy", note)
+    async with Driver(proposed[1], (120, 40)) as d:
+        await d.press("right_square_bracket", "y", "J", "y")
+        found = d.screen.snap.hunk(d.screen.current_hunk())
+        assert found is not None and taken[0] == found[1].after
+        assert taken[1].startswith(f"{found[1].id} ")  # selected lines stay as they are shown

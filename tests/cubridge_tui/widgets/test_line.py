@@ -75,7 +75,7 @@ def test_a_pass_that_visits_tiles_for_nothing_is_amber_and_costs_are_in_the_bar(
         stage=lambda _: SimpleNamespace(artifacts={"kernel.cu": "1"}), verdicts=(amber,),
         verdict=lambda gate: amber if gate is Gate.G2 else None, level=Level.NONE, acceptance=None,
     )  # fmt: skip
-    forms = list(_forms(state, "s", ("on A100 8,580 us, 0.65 x expert's time ", "0.65 ")))  # type: ignore[arg-type]
+    forms = list(_forms(state, ("on A100 8,580 us, 0.65 x expert's time ", "0.65 ")))  # type: ignore[arg-type]
     words = ["".join(t for t, _ in (*left, *right)) for left, right in forms]
     assert "G2 ✓° pass, 25% of its tiles for nothing" in words[0] and "8,580 us" in words[0]
     assert ("G2✓°", "stale") in forms[-1][0] and AMBER == "°"

@@ -200,6 +200,7 @@ def test_loops_that_only_longer_rows_reach() -> None:
         [(63, "key + e"), (69, "tile * kKeys + column + e")],
     ]
     assert "Nq 64, Nk 64" in found.hooks[0].evidence
+    assert [h.whole for h in found.hooks] == [True, False]  # the second stands behind the mask
     # At line 14 a row's sum stands when a thread comes by for the last time, else maxima.
     assert [(r.what, r.line, r.variable) for r in found.rows] == [("l", 38, "all")]
 

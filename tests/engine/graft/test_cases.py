@@ -10,8 +10,9 @@ from engine.cuir.parser import parse_expr as expr
 from engine.cuir.printer import print_expr
 from engine.errors import InputError
 from engine.foreign.launcher import read_launcher
+from engine.foreign.probe.places import Hook
 from engine.gates.outcome import Found
-from engine.graft.cases import cases_for, empty_rows, sides_not_taken
+from engine.graft.cases import cases_for, empty_rows, reaching, sides_not_taken
 from engine.graft.judge import Ran, judge_cases
 from engine.spec.recipes.recipe import Input, Recipe
 
@@ -27,6 +28,18 @@ def recipe(keep: str = "True", score: str = "x * rsqrt(D)") -> Recipe:
     heads = tuple(Input(n, n, "T", ("B", "Hq", "Nq", "D")) for n in ("q", "k", "v"))
     return Recipe("eager", heads, expr(score), expr(keep), None, expr("h"),
                   ("B", "Hq", "Nq", "Dv"), "nan")  # fmt: skip
+
+
+def test_each_place_is_reached_by_a_case() -> None:
+    probed = {"B": 2, "Hq": 2, "Hkv": 2, "N": 128, "Nq": 128, "Nk": 128, "D": 16}
+    hook = Hook((), 1.0, 1.0, 1, "", probed=probed)
+    other = Hook((), 1.0, 1.0, 1, "", {**CASE, "D": 32}, {**probed, "N": 192, "Nq": 192, "Nk": 192})
+    assert reaching([hook], [CASE]) == [CASE, {**CASE, "N": 128}]
+    assert reaching([hook], [{**CASE, "N": 160}]) == [{**CASE, "N": 160}]
+    assert reaching([hook, other], [CASE])[2] == {**CASE, "N": 192, "D": 32}
+    assert reaching([Hook((), 1.0, 1.0, 1, "")], [CASE]) == [
+        CASE
+    ]  # kept before it was written down
 
 
 @pytest.mark.parametrize(

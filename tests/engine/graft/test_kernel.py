@@ -17,9 +17,11 @@ def test_a_library_of_large_headers_may_be_included(tmp_path: Path) -> None:
     large = tmp_path / "library" / "large.h"
     large.parent.mkdir()
     large.write_text(f"// {'x' * (1 << 21)}\n")
+    source = tmp_path / "theirs.cu"
+    source.write_bytes(b"#include <large.h>\n" + SOURCE.read_bytes())
     flags = Flags("sm_80", (str(large.parent),))
     sizes = ({"B": 1, "Hq": 2, "N": 64, "D": 16},)
-    asked = Asked(SOURCE, flags, reference=spec_path("full"), dtype="f32", sizes=sizes)
+    asked = Asked(source, flags, reference=spec_path("full"), dtype="f32", sizes=sizes)
     write_package(asked, tmp_path / "plain")
     was = load_executed(tmp_path / "plain").hashes["headers"]
     large.write_text(f"// {'y' * (1 << 21)}\n")

@@ -73,7 +73,7 @@ def test_a_function_with_ops_is_called_and_returns():
     outcome = run_program(program(DOUBLE), given)
     assert outcome.clean, outcome
     assert torch.equal(outcome.outputs["y"], given["x"].double())
-    assert check(program(DOUBLE)) == ()
+    assert check(program(DOUBLE), said=False) == ()
 
 
 def test_outputs_keep_their_nan_where_nothing_writes():
@@ -171,7 +171,7 @@ ONE_BLOCK = HOST.replace("ceil_div(args.N, 32)", "1")
 @pytest.mark.parametrize("words", [3 + 4 * 64, 3 + 4 * 50 + 2, 3])
 def test_bits_are_what_was_put_and_not_set_outside(words):
     module = program(BITS, host=ONE_BLOCK)
-    assert check(module) == ()
+    assert check(module, said=False) == ()
     x = torch.tensor([7, 30, 31, *[7] * (words - 3)], dtype=torch.int32)
     given = {"x": x, "y": torch.full((64, 32), 9.0),
              "N": words, "alpha": 0.5}  # fmt: skip
@@ -228,7 +228,7 @@ WRONG_BITS = {
 def test_bits_are_for_keep_bits_alone(name):
     old, new, kind = WRONG_BITS[name]
     assert BITS.count(old) == 1
-    found = check(program(BITS.replace(old, new), host=ONE_BLOCK))
+    found = check(program(BITS.replace(old, new), host=ONE_BLOCK), said=False)
     assert {f.kind for f in found} == {kind}, found
 
 
@@ -236,7 +236,7 @@ def test_bits_are_for_keep_bits_alone(name):
 def test_static_findings(name):
     old, new, kind = STATIC[name]
     assert DOUBLE.count(old) == 1
-    found = check(program(DOUBLE.replace(old, new)))
+    found = check(program(DOUBLE.replace(old, new)), said=False)
     assert found[0].kind == kind, found
     assert {f.kind for f in found} == {kind}, found
     assert len(found[0].path) > 1 and found[0].message
@@ -244,7 +244,7 @@ def test_static_findings(name):
 
 def test_a_launch_that_does_not_fit_its_kernel():
     wrong = HOST.replace("threads=64", "threads=128")
-    assert [f.kind for f in check(program(DOUBLE, host=wrong))] == ["launch_mismatch"]
+    assert [f.kind for f in check(program(DOUBLE, host=wrong), said=False)] == ["launch_mismatch"]
     outcome = run_program(program(DOUBLE, host=wrong), inputs())
     assert outcome.status == "failed" and outcome.findings[0].kind == "launch_mismatch"
 
@@ -325,8 +325,8 @@ def halves(args, *, T, D):
 def combine(args, *, D):
     P = gmem[f32](args.part, 2, args.N)
     Y = gmem[f32](args.y, args.N)
-    a = load_rows[row_of[mma_acc[16, D, 1]]](P[0, block_id(0) * 16:])
-    b = load_rows[row_of[mma_acc[16, D, 1]]](P[1, block_id(0) * 16:])
+    a = load_rows[mma_acc[16, D, 1]](P[0, block_id(0) * 16:])
+    b = load_rows[mma_acc[16, D, 1]](P[1, block_id(0) * 16:])
     a = map(a, b, lambda p, q: p + q)
     store_rows(Y[block_id(0) * 16:], a)
 
@@ -343,7 +343,7 @@ def launch(args, stream, *, T, D):
 
 def test_launches_run_in_order_and_share_a_workspace():
     module = parse_module(SPLIT)
-    assert check(module) == ()
+    assert check(module, said=False) == ()
     x = torch.randn(37, 32).half()
     given = {"x": x, "part": torch.zeros(2, 37), "y": torch.zeros(37), "N": 37}
     for mode in ("exact", "typed"):
@@ -358,7 +358,7 @@ def test_a_workspace_read_in_the_launch_that_writes_it_races():
     fused = SPLIT.replace(
         "    store_rows(P[block_id(1), block_id(0) * 16:], l)\n",
         "    store_rows(P[block_id(1), block_id(0) * 16:], l)\n"
-        "    c = load_rows[row_of[mma_acc[16, D, 1]]](P[0, block_id(0) * 16:])\n",
+        "    c = load_rows[mma_acc[16, D, 1]](P[0, block_id(0) * 16:])\n",
     )
     x = torch.randn(16, 32).half()
     given = {"x": x, "part": torch.zeros(2, 16), "y": torch.zeros(16), "N": 16}
@@ -406,7 +406,7 @@ def test_the_causal_edit_of_the_reference(rows):
         assert text.count(old) == 1, old
         text = text.replace(old, new)
     module = parse_module(text)
-    assert check(module) == ()
+    assert check(module, said=False) == ()
     Nq, Nk = rows
     given = make_inputs(Nq=Nq, Nk=Nk)
     outcome = run_program(module, given)
@@ -443,7 +443,7 @@ def test_a_tile_of_a_dense_tensor_is_zero_outside(keys):
         assert text.count(old) == 1, old
         text = text.replace(old, new)
     module = parse_module(text)
-    assert check(module) == ()
+    assert check(module, said=False) == ()
     bias = torch.randn(150, keys, dtype=torch.float64).float()
     given = make_inputs(Nq=150, Nk=keys) | {"bias": bias}
     outcome = run_program(module, given)
@@ -471,7 +471,7 @@ def test_keep_compares_what_rows_and_keys_carry():
         assert text.count(old) == 1, old
         text = text.replace(old, new)
     module = parse_module(text)
-    assert check(module) == ()
+    assert check(module, said=False) == ()
     doc = torch.arange(150) // 40
     given = make_inputs(Nq=150, Nk=150) | {"doc": doc}
     outcome = run_program(module, given)

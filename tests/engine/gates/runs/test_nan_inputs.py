@@ -33,7 +33,7 @@ def test_a_mask_that_bounds_no_range_exactly_counts_up_to_its_bounds(tmp_path: P
     planned = plan(base, recipe)
     trail = [base, *(module for _, module in apply(base, planned.steps))]
     subject = Subject(legal(trail[-1]), recipe, planned.binding, spec, {})
-    (case,) = under_mask_cases(Tiles(128, 64))
+    case, _ = under_mask_cases(Tiles(128, 64))
     with subject.function:
         failure, row = run_under_mask(subject, case, 0)
     assert failure is None and row["hidden"] > 0
@@ -52,7 +52,7 @@ def test_bounds_without_what_bounds_nothing() -> None:
 def test_a_range_past_a_prefix_ends_with_the_rows_of_its_own_block() -> None:
     right = subject_of("prefix_lm", "flash_fwd_sm90", "bf16_64")
     tiles = Tiles(192, 128)
-    first, past = under_mask_cases(tiles, (256,))
+    first, _, past = under_mask_cases(tiles, (256,))
     wrong = edited(right, "max(min(q0 + BM, args.Nq), 256)", "max(max(q0 + BM, args.Nq), 256)")
     with right.function, wrong.function:
         assert run_under_mask(right, past, 0)[0] is None

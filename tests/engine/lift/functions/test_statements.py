@@ -67,8 +67,8 @@ KNOWN = {
     "copy_async(sK[i % 2], Q.tile(i, j, i * 64));": "copy_async(sK[i % 2], Q[i, j, i * 64:])",
     "gemm(s, sK[0], transpose(sK[1]));": "gemm(s, sK[0], transpose(sK[1]))",
     "wait(bars[i], 1 - i % 2);": "wait(bars[i], 1 - i % 2)",
-    "m = load_rows<RowOf<MmaAcc<64, 64, 4>>>(slope.tile(i));":
-        "m = load_rows[row_of[mma_acc[64, 64, 4]]](slope[i:])",
+    "m = load_rows<MmaAcc<64, 64, 4>>(slope.tile(i));":
+        "m = load_rows[mma_acc[64, 64, 4]](slope[i:])",
     "s = map(s, m, [&](float a, float b) { return a - b; });": "s = map(s, m, lambda a, b: a - b)",
     "s = map(s, at(i, j), [=](float a, int r, int c) { return a * (r - c); });":
         "s = map(s, lambda a, r, c: a * (r - c), at=[i, j])",

@@ -29,9 +29,9 @@ def has_nvcc() -> bool:
     return True
 
 
-def imported(folder: Path, source: Path = SOURCE) -> Path:
+def imported(folder: Path, source: Path = SOURCE, reference: str = "full") -> Path:
     sizes = ({"B": 1, "Hq": 2, "N": 64, "D": 16},)
-    asked = Asked(source, Flags("sm_80"), reference=spec_path("full"), sizes=sizes)
+    asked = Asked(source, Flags("sm_80"), reference=spec_path(reference), sizes=sizes)
     write_package(replace(asked, dtype="f32"), folder)
     return folder
 

@@ -115,6 +115,7 @@ def judged_on_a_gpu(session: str, folder: Path, capsys: pytest.CaptureFixture[st
     job = read_job(path)
     assert job.theirs is not None and job.kernels == ("attention", "Memset", "Memcpy")
     assert job.theirs.terms == {"step": 64, "requires": ["Nq == Nk", "Hkv == Hq"]}
+    assert job.archs[0] == "sm_80" and "sm_90" in job.archs and "sm_90a" not in job.archs
     patched, author = (path / f"kernel/{at}root0/plain.cu" for at in ("", "source/"))
     assert author.read_bytes() == SOURCE.read_bytes() != patched.read_bytes()
     assert "Pointer{args.slopes.data}" in job.source.read_text()
@@ -182,6 +183,27 @@ def test_no_edit_is_the_same_bytes_and_what_is_no_edit_of_scores_is_refused(
     for spec, words in (("sigmoid_causal", "no softmax"), ("qk_norm_causal", "q or k before")):
         with pytest.raises(TransferError, match=words):  # before anything is probed
             opened(bench, kernel, spec).refuse_early()
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_mask_that_the_source_has_after_the_place_is_not_written_again(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: bool
+) -> None:
+    def found(asked: Asked, said: object) -> Found:
+        own = pointed(asked, said)
+        return replace(own, hooks=tuple(replace(h, whole=whole) for h in own.hooks))
+
+    monkeypatch.setattr(executed_work, "find", found)
+    source = tmp_path / "plain.cu"
+    text = SOURCE.read_text("utf-8")
+    put = "      s[n] = dot;"
+    source.write_text(text.replace(put, f"      if (first + n > row) dot = -1e30f;\n{put}"))
+    work = opened(bench, imported(tmp_path / "causal", source, "causal"), "softcap_causal")
+    proposal = work.propose_by_rules()
+    (hunk,) = proposal.hunks
+    assert "tanhf" in hunk.after and ("if (key > row) dot" in hunk.after) is not whole
+    work.accept_all(proposal)
+    assert work.judge_target().passed
 
 
 def test_a_number_is_chosen_by_evidence_and_a_wrong_edit_fails(

@@ -14,6 +14,7 @@ from engine.cuir.changes.ids import assign
 from engine.cuir.nodes import Module
 from engine.cuir.printer import print_module
 from engine.gates.g3_source.speed import setting_of
+from engine.gates.outcome import Trial
 from engine.service.views.consequence import cost_of
 from engine.service.views.costing import ENDED, Cost, Costing, Question, Where
 from engine.service.views.costing_process import _cost
@@ -25,6 +26,7 @@ from engine.types import Decision, DecisionKind, Origin, Proposal
 from engine.worker.problems.problem_sizes import Case
 from tests.engine.transfer.recipes import VARIANTS, lifted
 
+Answer = Cost | Where | Timeline | Trial
 CASE = Case(2, 16, 16, 2048, 2048)
 BASE, RECIPE = lifted("flash_fwd_sm80"), VARIANTS["softcap_causal"]
 TRAIL = tuple(apply(BASE, plan(BASE, RECIPE).steps))
@@ -74,12 +76,13 @@ def test_a_unit_bounds_only_where_it_is_busy() -> None:
 def test_the_process_says_where_the_expert_s_cost_and_timelines_and_ends() -> None:
     made = proposal()
     found = explain(BASE, TARGET, made, RECIPE)
-    question = Question.of(print_module(BASE), print_module(TARGET), made, RECIPE, found)
+    binding = plan(BASE, RECIPE).binding
+    question = Question.of(print_module(BASE), print_module(TARGET), made, RECIPE, found, binding)
     assert Question.from_json(question.to_json()) == question
-    told: dict[str, Cost | Where | Timeline] = {}
+    told: dict[str, Answer] = {}
     came = threading.Event()
 
-    def tell(name: str, about: Cost | Where | Timeline) -> None:
+    def tell(name: str, about: Answer) -> None:
         told[name] = about
         if {"expert", "its lanes", "no lanes"} <= told.keys():
             came.set()
@@ -103,13 +106,15 @@ def test_the_process_says_where_the_expert_s_cost_and_timelines_and_ends() -> No
 @pytest.mark.parametrize("how", ["ends", "is killed"])
 def test_what_an_ended_process_leaves_open_is_a_problem(how: str) -> None:
     base = "no module" if how == "ends" else print_module(BASE)
-    question = Question(base, base, Proposal("rules", Origin.RULES, "r", ()), None, {"h1": ()})
-    told: dict[str, Cost | Where | Timeline] = {}
+    binding = plan(BASE, RECIPE).binding
+    made = Proposal("rules", Origin.RULES, "r", ())
+    question = Question(base, base, made, RECIPE, {"h1": ()}, binding)
+    told: dict[str, Answer] = {}
     came = threading.Event()
 
-    def tell(name: str, about: Cost | Where | Timeline) -> None:
-        told[name] = about
-        if {"expert", "all", "h1", "now"} <= told.keys():
+    def tell(name: str, about: Answer) -> None:
+        told[f"trial of {name}" if isinstance(about, Trial) else name] = about
+        if {"expert", "all", "h1", "trial of h1", "now"} <= told.keys():
             came.set()
 
     costing = Costing(question, tell)
@@ -120,8 +125,8 @@ def test_what_an_ended_process_leaves_open_is_a_problem(how: str) -> None:
         assert came.wait(90)
     finally:
         costing.close()
-    assert all(isinstance(about, Cost) and about.problem for about in told.values())
-    words = {about.problem for about in told.values() if isinstance(about, Cost)}
+    words = {about.problem for about in told.values() if not isinstance(about, Where)}
+    assert all(words) and len(told) == 5
     assert (words == {ENDED}) == (how == "is killed") and len(words) == 1
 
 
@@ -130,3 +135,28 @@ def test_what_no_rule_foresees_is_an_internal_error() -> None:
         raise KeyError("n")
 
     assert "internal error: KeyError" in _cost(fails, setting_of(BASE, None)).problem
+
+
+def test_the_hunk_that_is_looked_at_is_costed_and_tried_before_the_others() -> None:
+    made = proposal()
+    found = explain(BASE, TARGET, made, RECIPE)
+    binding = plan(BASE, RECIPE).binding
+    question = Question.of(print_module(BASE), print_module(TARGET), made, RECIPE, found, binding)
+    skip = next(h.id for h in made.hunks if "tile_full" in h.after)
+    told: list[tuple[str, Answer]] = []
+    came = threading.Event()
+
+    def tell(name: str, about: Answer) -> None:
+        told.append((name, about))
+        if isinstance(about, Trial):
+            came.set()
+
+    costing = Costing(question, tell)
+    costing.first(skip)
+    try:
+        assert came.wait(240)
+    finally:
+        costing.close()
+    name, trial = told[-1]
+    assert name == skip and isinstance(trial, Trial) and trial.checks
+    assert trial.fault.startswith("the keep set differs") and len(told) < 8

@@ -8,6 +8,7 @@ import pytest
 
 from engine.cuir.changes.ids import assign
 from engine.service.views.hunk_words import Explained, closure, explain, named
+from engine.service.views.rule_names import meaning
 from engine.transfer.proposals.review import propose
 from engine.transfer.rules import apply, plan
 from engine.types import Hunk, Origin
@@ -46,11 +47,19 @@ def test_what_a_hunk_does_is_told_from_its_edits(
     def told(begin: str) -> tuple[str, ...]:
         return found[next(h.id for h in hunks.values() if h.after.startswith(begin))].does
 
-    assert told("score_factor =") == ("adds score_factor in flash_fwd",)
-    assert told("m_ok =")[0] == "adds m_ok in flash_fwd's loop"
-    assert told("lse =") == ("changes how lse is computed in flash_fwd",)
-    what, op = told("copy_async_rows")
-    assert what == "changes copy_async to copy_async_rows in flash_fwd's loop"
+    loop = "flash_fwd's loop over key tiles"
+    assert told("score_factor =") == (
+        f"adds score_factor: what every score is multiplied by, before {loop}",
+    )
+    assert told("m_ok =")[0] == (f"adds m_ok: the row maxima, 0 in the place of -inf, in {loop}")
+    assert told("alpha =") == (f"changes alpha: m becomes m_ok, in {loop}",)
+    assert told("lse =") == (f"changes lse: args.scale becomes 60.0 - 30.0, after {loop}",)
+    what, op = told("copy_async_rows(sV[stage]")
+    assert what == f"fills sV by copy_async_rows instead of copy_async before {loop}"
+    # What an op is stands once.
+    assert told("copy_async_rows(sV[ahead") == (
+        f"fills sV by copy_async_rows instead of copy_async in {loop}",
+    )
     assert op.startswith("copy_async_rows: copy_async of the tensor's rows from `begin`")
     schedule = {e.does[0] for e in found.values() if "tile_" in e.does[0]}
     assert schedule == {
@@ -58,7 +67,8 @@ def test_what_a_hunk_does_is_told_from_its_edits(
         "changes tile_full (whether a tile needs no mask)",
     }
     assert any(
-        e.does[0].startswith("computes s (the tile's scores) again in") for e in found.values()
+        e.does[0].startswith("adds a step to s (the tile's scores), map(s, lambda x: rcp_")
+        for e in found.values()
     )
 
 
@@ -78,7 +88,7 @@ def test_no_hunk_of_any_variant_is_without_a_word() -> None:
         made = propose(base, last, id="r", origin=Origin.RULES, reason="r", ids=assign(base))
         told = [each.does for each in explain(base, last, made, recipe).values()]
         assert all(does and does[0] for does in told)
-        added = [does for does in told if does[0] == "adds the kernel class_tiles"]
+        added = [does for does in told if does[0].startswith("adds the kernel class_tiles: ")]
         assert len(added) == (variant == "document")
 
 
@@ -116,6 +126,24 @@ def test_a_statement_of_one_role_says_whose_it_is() -> None:
     made = propose(base, last, id="r", origin=Origin.RULES, reason="r", ids=assign(base))
     told = {e.does[0] for e in explain(base, last, made, recipe).values()}
     assert {
-        "adds ticket in flash_fwd's loop where wg == 0",
-        "adds turn in flash_fwd where wg != 0",
+        "adds ticket: the number taken from the counter, before flash_fwd's loop over key tiles "
+        "where wg == 0",
     } <= told
+    assert any(words.startswith("adds turn: ") and words.endswith("wg != 0") for words in told)
+
+
+def test_names_mean_what_rules_say_where_rules_gave_them() -> None:
+    base, recipe = lifted("flash_fwd_sm90"), VARIANTS["document"]
+    *_, (_, last) = apply(base, plan(base, recipe).steps)
+    for origin in (Origin.RULES, Origin.PERSON):
+        made = propose(base, last, id="r", origin=origin, reason="r", ids=assign(base))
+        told = [e.does[0] for e in explain(base, last, made, recipe).values()]
+        words = "adds the argument slots (i32): how many tiles of a block of rows may have"
+        assert any(w.startswith(words) for w in told) == (origin is Origin.RULES)
+        assert ("adds the argument slots (i32)" in told) == (origin is Origin.PERSON)
+        assert {
+            "adds a loop that does mbarrier_init of next_full, mbarrier_init of next_empty, before "
+            "flash_fwd's loop over key tiles",
+            "makes flash_fwd's parameter v_map a row_map, which was a tensor_map",
+        } <= set(told)
+    assert meaning("end_2") == meaning("end") and meaning("doc_q") == ""

@@ -1,0 +1,108 @@
+"""What a target computes, tried at a few sizes in exact mode: for who decides on a hunk, long
+before G2 judges what was decided. A fault is a fault; no fault is no proof.
+
+Values are those of the recipe: nothing of a person's is run. Runs where torch may be imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from engine.cuir.nodes import Module, Num
+from engine.gates.analysis.tile_sizes import tiles_of
+from engine.gates.deck import UNKNOWN, Case, Tiles, constants, edges
+from engine.gates.g1_g2.by_recipe import BY_RECIPE
+from engine.gates.outcome import Trial
+from engine.gates.runs.case_run import Compare, Row, run_deck
+from engine.gates.runs.deck_cases import bent
+from engine.gates.runs.nan_inputs import MODE, under_mask_cases
+from engine.gates.runs.output_comparison import lse_equal, rows_equal
+from engine.gates.runs.subject import Failure, Subject, at_sight
+from engine.spec.recipes.recipe import Recipe
+from engine.spec.reference.oracle import Expected, expected, output_as_bhnd
+from engine.transfer.binding import Binding
+from engine.transfer.ranges import reads_pairs
+
+DRAWN = 6  # the turn in which ids have padding at their end
+EMPTY = "NaN in rows without a kept key, whose O must be 0"
+
+
+def tried(module: Module, recipe: Recipe, binding: Binding) -> Trial:
+    """A module against the recipe at a few sizes, up to the first fault."""
+    if any(item.derive is not None for item in recipe.inputs):
+        return Trial(problem="the spec computes some of its inputs itself")
+    subject = Subject(module, recipe, binding, Path(), {})
+    failure = at_sight(subject)
+    if failure is not None:
+        return Trial(False, failure.reason)
+    deck = few_cases(subject)
+    sizes = ", ".join(dict.fromkeys(f"{c.Nq} x {c.Nk}" for c in deck))
+    failure, _ = run_deck(BY_READING, subject, deck, lambda _: None)
+    return Trial(fault="" if failure is None else failure.reason, sizes=sizes)
+
+
+def few_cases(subject: Subject) -> list[Case]:
+    """The smallest sizes first: two blocks of rows and a tile that a mask may leave whole, more
+    rows than keys, lengths at which a tile just lacks a pair, and NaN under the mask."""
+    at = tiles_of(subject.module) or UNKNOWN
+    masked = subject.recipe.keep != Num(True)
+    own = constants(subject.recipe.expressions())
+    turn = DRAWN if reads_pairs(subject.recipe.keep) else 0
+    deck: list[Case] = [_wide(at, turn), _tall(at, turn)]
+    deck += edges(own, at) if masked else []
+    deck += under_mask_cases(at) if masked else []
+    fitting = (bent(subject, case) for case in deck)
+    return list(dict.fromkeys(case for case in fitting if case is not None))
+
+
+def _wide(at: Tiles, turn: int) -> Case:
+    keys = at.keys * (2 + -(-at.rows // at.keys)) + 22
+    return Case(1, 2, 1, at.rows + 9, keys, modes=("exact",), turn=turn)
+
+
+def _tall(at: Tiles, turn: int) -> Case:
+    return Case(1, 1, 1, 2 * at.rows - 1, at.keys + 9, modes=("exact",), turn=turn)
+
+
+def _compared(subject: Subject, _case: Case, inputs: Mapping[str, Any]) -> Compare:
+    """O and LSE as the recipe says them."""
+    want = expected(subject.recipe, inputs)
+
+    def compare(out: Mapping[str, Tensor]) -> tuple[Failure | None, Row]:
+        o = output_as_bhnd(subject.recipe, out["O"])
+        failure, _ = rows_equal(o, want.o, "O")
+        if failure is not None and _only_empty(o, want):
+            return Failure(EMPTY), {}
+        if failure is None and want.lse is not None and "LSE" in out:
+            failure, _ = lse_equal(out["LSE"], want.lse)
+        return failure, {}
+
+    return compare
+
+
+def _only_empty(o: Tensor, want: Expected) -> bool:
+    """Whether NaN stands in rows without a kept key, and all others are right."""
+    there = want.empty[..., None]
+    spoilt = bool(o.isnan().logical_and(there).any())
+    return spoilt and rows_equal(o.masked_fill(there, 0.0), want.o, "O")[0] is None
+
+
+def _located(subject: Subject, deck: Sequence[Case], seed: int, failure: Failure) -> Failure:
+    """The failure in few words with its size, as a pair that is kept or masked wrongly where it is
+    one: where all rows are wrong it is not the mask, and weights may be 0 because they are wrong.
+    """
+    case, example = deck[seed], failure.counterexample or {}
+    words = failure.reason
+    if MODE in case.modes:
+        words = words.partition(": O ")[0]
+    elif example.get("wrong_rows", 0) < example.get("rows", 0):
+        words = (BY_RECIPE.probe(subject, case, seed)[0] or failure).reason
+    return replace(failure, reason=f"{words}, at {case.Nq} x {case.Nk}")
+
+
+BY_READING = replace(BY_RECIPE, compared=_compared, locate=_located)
