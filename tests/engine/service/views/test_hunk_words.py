@@ -143,7 +143,7 @@ def test_names_mean_what_rules_say_where_rules_gave_them() -> None:
         assert ("adds the argument slots (i32)" in told) == (origin is Origin.PERSON)
         assert {
             "adds a loop that does mbarrier_init of next_full, mbarrier_init of next_empty, before "
-            "flash_fwd's loop over key tiles",
+            "flash_fwd's loop over key tiles where wg == 0",
             "makes flash_fwd's parameter v_map a row_map, which was a tensor_map",
         } <= set(told)
     assert meaning("end_2") == meaning("end") and meaning("doc_q") == ""
