@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from itertools import takewhile
 
 from engine.cuir.changes.edits import Edit, EditHunk, EditKind, Node
@@ -111,9 +111,9 @@ class Doings:
                 return f"{verb} {name}{text}{says}{',' if says else ''} {where}"
             case Do(call):
                 first = _first_name(call)
-                was = edit.old.call.fn if isinstance(edit.old, Do) else call.fn
-                if was != call.fn:
-                    return f"fills {first} by {call.fn} instead of {was} {where}"
+                old = edit.old.call.fn if isinstance(edit.old, Do) else call.fn
+                if old != call.fn:
+                    return f"fills {first} by {call.fn} instead of {old} {where}"
                 says = _says(first, named)
                 of = f" of {first}" if first else ""
                 return f"{verb} {call.fn}{of}{says}{',' if says else ''} {where}"
@@ -185,11 +185,9 @@ def _contrary(cond: Expr) -> Expr:
             return Unary("not", cond)
 
 
-def _shared(path: Path, other: Path) -> int:
-    """How many blocks hold both."""
-    return sum(
-        1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(path, other, strict=False))
-    )
+def _shared(one: Sequence[object], other: Sequence[object]) -> int:
+    """How many items they begin with alike."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 
 def _says(name: str, named: bool) -> str:

@@ -141,9 +141,7 @@ def test_names_mean_what_rules_say_where_rules_gave_them() -> None:
         words = "adds the argument slots (i32): how many tiles of a block of rows may have"
         assert any(w.startswith(words) for w in told) == (origin is Origin.RULES)
         assert ("adds the argument slots (i32)" in told) == (origin is Origin.PERSON)
-        assert {
-            "adds a loop that does mbarrier_init of next_full, mbarrier_init of next_empty, before "
-            "flash_fwd's loop over key tiles",
-            "makes flash_fwd's parameter v_map a row_map, which was a tensor_map",
-        } <= set(told)
+        loop = "adds a loop that does mbarrier_init of next_full, mbarrier_init of next_empty, "
+        assert any(w.startswith(loop) for w in told)
+        assert "makes flash_fwd's parameter v_map a row_map, which was a tensor_map" in told
     assert meaning("end_2") == meaning("end") and meaning("doc_q") == ""
