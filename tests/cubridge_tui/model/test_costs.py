@@ -131,6 +131,7 @@ def test_costs_come_into_rows_that_are_there() -> None:
         Row("why     it is there", RowKind.NOTE, hunk="rules/h1"),
         Row("a = 1", number=1),
     )
-    now = costed(rows, {"rules/h1": ["cost    12 us", "reject  wrong"], "rules/h2": ["cost    1 us"]})
+    known = {"rules/h1": ["cost    12 us", "reject  wrong"], "rules/h2": ["cost    1 us"]}
+    now = costed(rows, known)
     texts = ["h1 Title", "cost    12 us", "reject  wrong", "why     it is there", "a = 1"]
     assert [r.text for r in now] == texts
