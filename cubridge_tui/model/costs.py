@@ -13,7 +13,7 @@ from engine.service.views.costing import ALL, EXPERT, Cost, Question, Where
 
 # Half of the measured rows are predicted within it (docs/cost.md): what is less is no difference.
 KNOWN_ERROR = 0.09
-REJECT, COST, MODEL = "reject ", "cost   ", "model  "  # how the rows of a hunk begin
+REJECT, COST, MODEL = "reject  ", "cost    ", "model   "  # how the rows of a hunk begin
 WAITING = f"{COST}is being predicted"
 MOST_NAMED = 6  # hunks that a line lists; of more it says how many
 

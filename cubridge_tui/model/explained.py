@@ -19,16 +19,16 @@ def lines_of(
 ) -> list[str]:
     """What it does, why it is there, what rejecting it does, what it costs, for which clauses, its
     numbers by name, what depends on what. `group` is the hunk before it that says why for both."""
-    lines = [f"{'what' if n == 0 else 'op':<7}{words}" for n, words in enumerate(about.does)]
+    lines = [f"{'what' if n == 0 else 'op':<8}{words}" for n, words in enumerate(about.does)]
     why = f"as {group}: {hunk.title}" if group else hunk.reason
-    lines += [f"why    {why}"] if why else []
+    lines += [f"why     {why}"] if why else []
     lines += costs
-    lines += [f"for    {words}" for words in about.clauses if not group]
+    lines += [f"for     {words}" for words in about.clauses if not group]
     if about.numbers:
-        lines.append(f"where  {'; '.join(about.numbers)}")
+        lines.append(f"where   {'; '.join(about.numbers)}")
     told = [f"needs {_listed(about.needs)}"] if about.needs else []
     told += [f"gives {_listed(about.users)}"] if about.users else []
-    return [*lines, *([f"with   {'; '.join(told)}"] if told else [])]
+    return [*lines, *([f"with    {'; '.join(told)}"] if told else [])]
 
 
 def needed(about: Explained) -> str:

@@ -111,9 +111,9 @@ class Doings:
                 return f"{verb} {name}{text}{says}{',' if says else ''} {where}"
             case Do(call):
                 first = _first_name(call)
-                before = edit.old.call.fn if isinstance(edit.old, Do) else call.fn
-                if before != call.fn:
-                    return f"fills {first} by {call.fn} instead of {before} {where}"
+                filled = edit.old.call.fn if isinstance(edit.old, Do) else call.fn
+                if filled != call.fn:
+                    return f"fills {first} by {call.fn} instead of {filled} {where}"
                 says = _says(first, named)
                 of = f" of {first}" if first else ""
                 return f"{verb} {call.fn}{of}{says}{',' if says else ''} {where}"
@@ -185,11 +185,9 @@ def _contrary(cond: Expr) -> Expr:
             return Unary("not", cond)
 
 
-def _shared(path: Sequence[object], other: Sequence[object]) -> int:
-    """How many parts two have in common from the first on: blocks of paths, tokens of texts."""
-    return sum(
-        1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(path, other, strict=False))
-    )
+def _shared(one: Sequence[object], other: Sequence[object]) -> int:
+    """How many first items both have, such as the blocks that hold two statements."""
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 
 def _says(name: str, named: bool) -> str:

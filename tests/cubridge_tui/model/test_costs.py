@@ -89,8 +89,8 @@ def test_the_first_hunk_says_what_all_numbers_are_for() -> None:
     hunks = {"h1": ("h1", "h2"), "h2": ("h2",)}
     asked = Question("", "", Proposal("rules", Origin.RULES, "r", ()), None, hunks)
     lines = cost_lines(asked, costs())
-    assert [line[:7] for line in lines["rules/h1"]] == [COST, MODEL]
-    assert [line[:7] for line in lines["rules/h2"]] == [COST]
+    assert [line[:8] for line in lines["rules/h1"]] == [COST, MODEL]
+    assert [line[:8] for line in lines["rules/h2"]] == [COST]
     assert cost_lines(None, NONE) == {}
 
 
@@ -128,9 +128,10 @@ def test_costs_come_into_rows_that_are_there() -> None:
         Row("h1 Title", RowKind.HEAD, hunk="rules/h1"),
         Row(WAITING, RowKind.NOTE, hunk="rules/h1"),
         Row(f"{REJECT}is being tried", RowKind.NOTE, hunk="rules/h1"),
-        Row("why    it is there", RowKind.NOTE, hunk="rules/h1"),
+        Row("why     it is there", RowKind.NOTE, hunk="rules/h1"),
         Row("a = 1", number=1),
     )
-    now = costed(rows, {"rules/h1": ["cost   12 us", "reject wrong"], "rules/h2": ["cost   1 us"]})
-    texts = ["h1 Title", "cost   12 us", "reject wrong", "why    it is there", "a = 1"]
+    known = {"rules/h1": ["cost    12 us", "reject  wrong"], "rules/h2": ["cost    1 us"]}
+    now = costed(rows, known)
+    texts = ["h1 Title", "cost    12 us", "reject  wrong", "why     it is there", "a = 1"]
     assert [r.text for r in now] == texts

@@ -38,7 +38,7 @@ async def test_hunks_are_understood_and_decided_by_keys(proposed: tuple[Path, st
         giver = next(h for _, h, _ in screen.snap.hunks if h.after.startswith("score_factor"))
         name = f"rules/{giver.id}"
         mine = [r.text for r in rows if r.hunk == name]
-        assert any(x.startswith("why    a factor or a constant") for x in mine)
+        assert any(x.startswith("why     a factor or a constant") for x in mine)
         assert any("-0.0577 = -2 log2(e) / 50" in x for x in mine)
         assert any("gives score_factor" in x for x in mine)
 

@@ -128,11 +128,11 @@ async def test_a_hunk_that_grows_stays_in_sight_as_a_whole() -> None:
     app = PaneApp([])
     async with app.run_test(size=(60, 20)) as pilot:
         pane = app.query_one(CodePane)
-        pane.show(shown("cost   is being predicted"))
+        pane.show(shown("cost    is being predicted"))
         await pilot.pause()
         pane.next_hunk(1)
         before = pane.scroll_offset.y
-        pane.show(shown("cost   " + "saves time " * 50))
+        pane.show(shown("cost    " + "saves time " * 50))
         await pilot.pause()
         end = next(i for i, r in enumerate(pane.content.rows) if r.text == "b = 1")
         height = pane.scrollable_content_region.height

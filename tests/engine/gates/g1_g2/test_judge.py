@@ -158,7 +158,7 @@ AT_LEVELS = {
 }
 
 
-@pytest.mark.parametrize(("name", "key"), zip(AT_LEVELS, cycle(("f16_64", "bf16_128"))))
+@pytest.mark.parametrize(("name", "key"), [*zip(AT_LEVELS, cycle(("f16_64", "bf16_128")))])
 def test_logits_far_from_0_and_long_sums_are_in_the_deck(name: str, key: str) -> None:
     """An edit that is right where logits lie around 0, and nowhere else."""
     wrong = right = subject_of("full", key=key)
