@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -76,12 +77,20 @@ def root() -> Path:
     return ROOT
 
 
+@pytest.fixture(scope="session")
+def _stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Folders by number: pytest's own way looks through all that are there for each new one."""
+    folder = tmp_path_factory.mktemp("stores")
+    return (folder / str(number) for number in count())
+
+
 @pytest.fixture(autouse=True)
-def _own_store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def _own_store(_stores: Iterator[Path]) -> Iterator[None]:
     """No test, and no process that a test starts, writes into the store of the person."""
     with pytest.MonkeyPatch.context() as patch:
-        store = tmp_path_factory.mktemp("store", numbered=True) / "store.git"
-        patch.setenv("CUBRIDGE_STORE", str(store))
+        folder = next(_stores)
+        folder.mkdir()
+        patch.setenv("CUBRIDGE_STORE", str(folder / "store.git"))
         yield
 
 

@@ -111,9 +111,9 @@ class Doings:
                 return f"{verb} {name}{text}{says}{',' if says else ''} {where}"
             case Do(call):
                 first = _first_name(call)
-                old = edit.old.call.fn if isinstance(edit.old, Do) else call.fn
-                if old != call.fn:
-                    return f"fills {first} by {call.fn} instead of {old} {where}"
+                filled = edit.old.call.fn if isinstance(edit.old, Do) else call.fn
+                if filled != call.fn:
+                    return f"fills {first} by {call.fn} instead of {filled} {where}"
                 says = _says(first, named)
                 of = f" of {first}" if first else ""
                 return f"{verb} {call.fn}{of}{says}{',' if says else ''} {where}"
@@ -186,7 +186,7 @@ def _contrary(cond: Expr) -> Expr:
 
 
 def _shared(one: Sequence[object], other: Sequence[object]) -> int:
-    """How many items they begin with alike."""
+    """How many first items both have, such as the blocks that hold two statements."""
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
 
 
