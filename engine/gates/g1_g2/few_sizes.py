@@ -14,6 +14,7 @@ from typing import Any
 from torch import Tensor
 
 from engine.cuir.nodes import Module, Num
+from engine.cuir.static.check import check
 from engine.gates.analysis.tile_sizes import tiles_of
 from engine.gates.deck import UNKNOWN, Case, Tiles, constants, edges
 from engine.gates.g1_g2.by_recipe import BY_RECIPE
@@ -22,7 +23,7 @@ from engine.gates.runs.case_run import Compare, Row, run_deck
 from engine.gates.runs.deck_cases import bent
 from engine.gates.runs.nan_inputs import MODE, under_mask_cases
 from engine.gates.runs.output_comparison import lse_equal, rows_equal
-from engine.gates.runs.subject import Failure, Subject, at_sight
+from engine.gates.runs.subject import Failure, Subject, at_sight, without_value
 from engine.spec.recipes.recipe import Recipe
 from engine.spec.reference.oracle import Expected, expected, output_as_bhnd
 from engine.transfer.binding import Binding
@@ -37,12 +38,17 @@ def tried(module: Module, recipe: Recipe, binding: Binding) -> Trial:
     if any(item.derive is not None for item in recipe.inputs):
         return Trial(problem="the spec computes some of its inputs itself")
     subject = Subject(module, recipe, binding, Path(), {})
-    failure = at_sight(subject)
+    found = check(module)
+    if found:
+        return Trial(False, found[0].message)
+    failure = without_value(subject)
     if failure is not None:
         return Trial(False, failure.reason)
     deck = few_cases(subject)
     sizes = ", ".join(dict.fromkeys(f"{c.Nq} x {c.Nk}" for c in deck))
     failure, _ = run_deck(BY_READING, subject, deck, lambda _: None)
+    # Numbers too wide at the largest sizes say less than a run that is wrong.
+    failure = failure or at_sight(subject)
     return Trial(fault="" if failure is None else failure.reason, sizes=sizes)
 
 
