@@ -42,6 +42,11 @@ class Costs:
         found = self.tried.get(hunk)
         return found is not None and bool(found.fault)
 
+    def breaks(self, hunk: str) -> bool:
+        """Whether the target without a hunk is known to be no program."""
+        found = self.tried.get(hunk)
+        return found is not None and not found.checks
+
 
 NONE = Costs()
 
@@ -88,7 +93,7 @@ def reject_line(costs: Costs, hunk: str, others: Sequence[str] = ()) -> str:
     if every is not None and without is not None:
         change = round(100 * (without.us / every.us - 1))
         word = f"{abs(change)}% {'slower' if change > 0 else 'faster'}"
-        speed = f", {_SAME if same(without, every) else word}"
+        speed = "" if same(without, every) else f", {word}"
     return f"{REJECT}still right {but}{speed}; tried at {found.sizes} (queries x keys)"
 
 
@@ -102,11 +107,14 @@ def cost_line(costs: Costs, hunk: str, others: Sequence[str] = ()) -> str:
     if without is None or every is None or expert is None:
         return WAITING
     but = _without(others)
+    if costs.breaks(hunk):
+        return f"{COST}not told: there is no program {but}"
     where = "" if costs.where is None else f" ({costs.where.name}, {costs.where.shape})"
     both = f"{every.us:,.0f} us with all hunks, {without.us:,.0f} us {but}{where}"
     change = 100 * (without.us / every.us - 1)
     if same(without, every):
-        return f"{COST}{_SAME} ({change:+.0f}%): {both}"
+        words = "no time that the model can tell" if costs.wrong(hunk) else "as fast without it"
+        return f"{COST}{words} (±{100 * KNOWN_ERROR:.0f}%): {every.us:,.0f} us{where}"
     rates = f"{every.tflops:.0f} TFLOP/s of kept pairs with all, {without.tflops:.0f} without"
     visits = [f"{c.visited:.2f}" for c in (every, without)]
     if visits[0] != visits[1]:
@@ -116,9 +124,6 @@ def cost_line(costs: Costs, hunk: str, others: Sequence[str] = ()) -> str:
     share = f"{100 * (1 - without.us / every.us):.0f}% of the time"
     words = f"takes {share}, and has to" if costs.wrong(hunk) else f"takes {share}"
     return f"{COST}{words}: {both}; {rates}"
-
-
-_SAME = f"as fast within the model's ±{100 * KNOWN_ERROR:.0f}%"
 
 
 def model_line(costs: Costs) -> str:

@@ -17,12 +17,14 @@ Decisions = Callable[[str], "Decision | None"]
 def lines_of(
     hunk: Hunk, about: Explained = NOTHING, costs: Sequence[str] = (), group: str = ""
 ) -> list[str]:
-    """What it does, why it is there, what rejecting it does, what it costs, for which clauses, its
-    numbers by name, what depends on what. `group` is the hunk before it that says why for both."""
-    lines = [f"{'what' if n == 0 else 'op':<8}{words}" for n, words in enumerate(about.does)]
+    """What it does, what rejecting it does, what it costs, why it is there, its new ops, for which
+    clauses, its numbers by name, what depends on what. `group` is the hunk before it that says why
+    for both."""
+    lines = [f"what    {words}" for words in about.does[:1]]
+    lines += costs
     why = f"as {group}: {hunk.title}" if group else hunk.reason
     lines += [f"why     {why}"] if why else []
-    lines += costs
+    lines += [f"op      {words}" for words in about.does[1:]]
     lines += [f"for     {words}" for words in about.clauses if not group]
     if about.numbers:
         lines.append(f"where   {'; '.join(about.numbers)}")

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path as Place
+from textwrap import shorten
 from typing import Any
 
 from torch import Tensor
 
-from engine.cuir.nodes import Module, Num
+from engine.cuir.execute.compiled.program import Limits
+from engine.cuir.findings import KINDS
+from engine.cuir.nodes import Module, Num, Path, walk
+from engine.cuir.printer import print_stmts
 from engine.cuir.static.check import check
 from engine.gates.analysis.tile_sizes import tiles_of
 from engine.gates.deck import UNKNOWN, Case, Tiles, constants, edges
@@ -37,10 +41,10 @@ def tried(module: Module, recipe: Recipe, binding: Binding) -> Trial:
     """A module against the recipe at a few sizes, up to the first fault."""
     if any(item.derive is not None for item in recipe.inputs):
         return Trial(problem="the spec computes some of its inputs itself")
-    subject = Subject(module, recipe, binding, Path(), {})
+    subject = Subject(module, recipe, binding, Place(), {})
     found = check(module)
     if found:
-        return Trial(False, found[0].message)
+        return Trial(False, found[0].message + _text(module, found[0].path))
     failure = without_value(subject)
     if failure is not None:
         return Trial(False, failure.reason)
@@ -52,9 +56,18 @@ def tried(module: Module, recipe: Recipe, binding: Binding) -> Trial:
     return Trial(fault="" if failure is None else failure.reason, sizes=sizes)
 
 
+def _text(module: Module, path: Path) -> str:
+    """The statement at a path, where there is one, in a few letters."""
+    stmt = dict(walk(module)).get(path)
+    if stmt is None:
+        return ""
+    return f": {shorten(print_stmts((stmt,), 0, (), {})[0], 60, placeholder='...')}"
+
+
 def few_cases(subject: Subject) -> list[Case]:
     """The smallest sizes first: two blocks of rows and a tile that a mask may leave whole, more
-    rows than keys, lengths at which a tile just lacks a pair, and NaN under the mask."""
+    rows than keys, lengths at which a tile just lacks a pair, NaN under the mask, and more work
+    than multiprocessors."""
     at = tiles_of(subject.module) or UNKNOWN
     masked = subject.recipe.keep != Num(True)
     own = constants(subject.recipe.expressions())
@@ -62,6 +75,7 @@ def few_cases(subject: Subject) -> list[Case]:
     deck: list[Case] = [_wide(at, turn), _tall(at, turn)]
     deck += edges(own, at) if masked else []
     deck += under_mask_cases(at) if masked else []
+    deck.append(_many(at, turn))
     fitting = (bent(subject, case) for case in deck)
     return list(dict.fromkeys(case for case in fitting if case is not None))
 
@@ -73,6 +87,13 @@ def _wide(at: Tiles, turn: int) -> Case:
 
 def _tall(at: Tiles, turn: int) -> Case:
     return Case(1, 1, 1, 2 * at.rows - 1, at.keys + 9, modes=("exact",), turn=turn)
+
+
+def _many(at: Tiles, turn: int) -> Case:
+    """Three pieces of work and more for each multiprocessor, so that a block that takes one after
+    the other comes to its third."""
+    heads = 3 * Limits().sm_count // 2 + 1
+    return Case(1, heads, 1, at.rows + 9, at.keys + 9, modes=("exact",), turn=turn)
 
 
 def _compared(subject: Subject, _case: Case, inputs: Mapping[str, Any]) -> Compare:
@@ -108,6 +129,9 @@ def _located(subject: Subject, deck: Sequence[Case], seed: int, failure: Failure
         words = words.partition(": O ")[0]
     elif example.get("wrong_rows", 0) < example.get("rows", 0):
         words = (BY_RECIPE.probe(subject, case, seed)[0] or failure).reason
+    kind, _, message = words.partition(": ")
+    if kind in KINDS:
+        words = f"{KINDS[kind]}: {message}"
     return replace(failure, reason=f"{words}, at {case.Nq} x {case.Nk}")
 
 

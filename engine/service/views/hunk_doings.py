@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence, Set
-from itertools import takewhile
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from itertools import groupby, islice, takewhile
+from operator import itemgetter
 
 from engine.cuir.changes.edits import Edit, EditHunk, EditKind, Node
 from engine.cuir.nodes import (
@@ -25,6 +26,7 @@ from engine.cuir.nodes import (
     Stmt,
     Unary,
     free_names,
+    stmt_call,
     stmt_exprs,
     walk,
     walk_block,
@@ -56,30 +58,32 @@ class Doings:
     def of(self, hunk: EditHunk, named: bool) -> tuple[str, ...]:
         """What the hunk does, then a line for each op that neither the base nor a hunk asked for
         before has. `named`: its names are those of rules."""
-        told = list(dict.fromkeys(self._edit(e, named) for e in hunk.edits))
-        if len(told) > MOST:
-            told = [*told[:MOST], f"{len(told) - MOST} more"]
+        found = list(dict.fromkeys(self._edit(e, named) for e in hunk.edits))
+        told = [_at_once(group) for _, group in groupby(found[:MOST], key=itemgetter(1))]
+        if len(found) > MOST:
+            told.append(f"{len(found) - MOST} more")
         added = dict.fromkeys(op for e in hunk.edits for op in _ops_of(e.new))
         new = [op for op in added if op not in self._told_ops][:MOST]
         self._told_ops.update(new)
         docs = {op: OPS[op].doc.split(". ")[0].rstrip(".") for op in new}
         return ("; ".join(told), *(f"{op}: {words}" for op, words in docs.items()))
 
-    def _edit(self, edit: Edit, named: bool) -> str:
+    def _edit(self, edit: Edit, named: bool) -> tuple[str, str]:
+        """What an edit does, and where."""
         node, path = edit.new if edit.new is not None else edit.old, edit.path
         verb = _VERBS.get(edit.kind, "changes")
         match node:
             case Field(name, kind):
-                return f"{verb} the argument {name} ({kind}){_says(name, named)}"
+                return f"{verb} the argument {name} ({kind}){_says(name, named)}", ""
             case Function():
-                return self._function(verb, edit, node, named)
+                return self._function(verb, edit, node, named), ""
             case None | tuple():
-                return f"{verb} what the module is specialised for"
+                return f"{verb} what the module is specialised for", ""
             case _ if path[0] in self._device:
-                return f"changes {_with_role(str(path[0]), self._roles)}"
+                return f"changes {_with_role(str(path[0]), self._roles)}", ""
             case _:
                 places = self._old if edit.new_path is None else self._new
-                return self._statement(verb, edit, node, places.words(path), named)
+                return self._statement(verb, edit, node, named), places.words(path)
 
     def _function(self, verb: str, edit: Edit, node: Function, named: bool) -> str:
         was = edit.old.params if isinstance(edit.old, Function) else ()
@@ -94,40 +98,40 @@ class Doings:
         kind = _KINDS[node.kind]
         return "; ".join(told) or f"{verb} the {kind} {node.name}{_says(node.name, named)}"
 
-    def _statement(self, verb: str, edit: Edit, node: Stmt, where: str, named: bool) -> str:
+    def _statement(self, verb: str, edit: Edit, node: Stmt, named: bool) -> str:
+        """Words that the place follows."""
         changed = edit.kind is EditKind.CHANGE
         match node:
             case Assign(target, value):
                 name = _with_role(target, self._values)
                 if edit.kind is EditKind.INSERT and (edit.path[0], target) in self._known:
-                    return f"adds a step to {name}, {_short(value)}, {where}"
+                    return f"adds a step to {name}, {_short(value)},"
                 if changed:
                     was = edit.old.value if isinstance(edit.old, Assign) else value
-                    return f"changes {name}{_difference(was, value)} {where}"
+                    return f"changes {name}{_difference(was, value)}"
                 if isinstance(value, Call) and value.fn == "gmem" and value.args:
-                    return f"{verb} {name}, a view of {_short(value.args[0])}, {where}"
+                    return f"{verb} {name}, a view of {_short(value.args[0])},"
                 says = _says(target, named)
                 text = f" = {_short(value)}" if edit.kind is EditKind.INSERT and not says else ""
-                return f"{verb} {name}{text}{says}{',' if says else ''} {where}"
+                return f"{verb} {name}{text}{says}{',' if says else ''}"
             case Do(call):
                 first = _first_name(call)
                 filled = edit.old.call.fn if isinstance(edit.old, Do) else call.fn
                 if filled != call.fn:
-                    return f"fills {first} by {call.fn} instead of {filled} {where}"
+                    return f"fills {first} by {call.fn} instead of {filled}"
                 says = _says(first, named)
                 of = f" of {first}" if first else ""
-                return f"{verb} {call.fn}{of}{says}{',' if says else ''} {where}"
+                return f"{verb} {call.fn}{of}{says}{',' if says else ''}"
             case For(var, start, stop, step, body):
-                calls = [s.call for s in body if isinstance(s, Do)]
-                if edit.kind is EditKind.INSERT and calls:
-                    of = ", ".join(f"{c.fn} of {_first_name(c)}" for c in calls[:MOST])
-                    return f"adds a loop that does {of}, {where}"
+                if edit.kind is EditKind.INSERT and (does := _calls(body)):
+                    return f"adds a loop that does {does},"
                 steps = ", ".join(_short(e) for e in (start, stop, step))
-                return f"{verb} the loop over {var}: range({steps}), {where}"
-            case If(test):
-                return f"{verb} a branch on {_short(test)} {where}"
+                return f"{verb} the loop over {var}: range({steps}),"
+            case If(test, then):
+                does = _calls(then) if edit.kind is EditKind.INSERT else ""
+                return f"{verb} a branch on {_short(test)}{f' that does {does},' if does else ''}"
             case _:
-                return f"{verb} a statement {where}"
+                return f"{verb} a statement"
 
 
 class _Places:
@@ -175,6 +179,21 @@ class _Places:
                 case If(cond), way:
                     return f" where {print_expr(cond if way == 'then' else _contrary(cond))}"
         return ""
+
+
+def _at_once(edits: Iterable[tuple[str, str]]) -> str:
+    """What edits of one place do: the place stands once."""
+    words, where = zip(*edits, strict=True)
+    *before, last = words
+    told = "; ".join([*(w.removesuffix(",") for w in before), last])
+    return f"{told} {where[0]}".strip()
+
+
+def _calls(body: Iterable[Stmt]) -> str:
+    """The first calls of a block that are of a name, each with it."""
+    calls = (stmt_call(s) for _, s in walk_block(tuple(body), ()))
+    told = (f"{c.fn} of {name}" for c in calls if c is not None and (name := _first_name(c)))
+    return ", ".join(islice(dict.fromkeys(told), MOST))
 
 
 def _contrary(cond: Expr) -> Expr:

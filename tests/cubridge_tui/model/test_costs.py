@@ -96,9 +96,14 @@ def test_the_first_hunk_says_what_all_numbers_are_for() -> None:
 
 def test_what_is_within_the_known_error_is_no_difference() -> None:
     found = costs(h2=Cost(600.0 * (1 + KNOWN_ERROR * 0.9), 80.0, 1.02, BOUND))
-    assert cost_line(found, "h2").startswith(f"{COST}as fast within the model's ±9% (+8%): 600 us")
+    assert cost_line(found, "h2").startswith(f"{COST}as fast without it (±9%): 600 us (A100")
     right = replace(found, tried={"h2": Trial(sizes="9 x 71")})
-    assert "still right without it, as fast within the model's ±9%" in reject_line(right, "h2")
+    assert reject_line(right, "h2").startswith(f"{REJECT}still right without it; tried at")
+    assert cost_line(replace(found, tried={"h2": Trial(fault="O is wrong")}), "h2").startswith(
+        f"{COST}no time that the model can tell (±9%): 600 us"
+    )
+    none = replace(found, tried={"h2": Trial(False, "m is not defined")})
+    assert cost_line(none, "h2") == f"{COST}not told: there is no program without it"
     assert change_of(found, "h2") == "="
     words = bar_words(costs(now=Cost(990.0, 51.0, 1.9, BOUND)), "now")
     assert "≈ expert's time, 1.65 x all hunks' time" in words[0]

@@ -145,5 +145,9 @@ def test_names_mean_what_rules_say_where_rules_gave_them() -> None:
             "adds a loop that does mbarrier_init of next_full, mbarrier_init of next_empty, before "
             "flash_fwd's loop over key tiles where wg == 0",
             "makes flash_fwd's parameter v_map a row_map, which was a tensor_map",
+            "adds a branch on args.planned == 0 that does run of class_tiles, run of list_tiles, "
+            "run of mask_tiles, in launch",
         } <= set(told)
+        masks = next(w for w in told if "keep_bits of" in w)
+        assert masks.count("in flash_fwd's loop over key tiles") == 1  # of three edits
     assert meaning("end_2") == meaning("end") and meaning("doc_q") == ""
