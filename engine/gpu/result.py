@@ -134,6 +134,7 @@ def verdict_of(result: Mapping[str, Any]) -> tuple[str, str]:
     return judge(
         result["checks"], result["keys"], result["primary"], bool(result.get("softmax", True)),
         tuple(result.get("declared", ())), "recipe" in result["hashes"], lists_of(result),
+        "theirs" in result["hashes"],
     )  # fmt: skip
 
 

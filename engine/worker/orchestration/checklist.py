@@ -42,6 +42,9 @@ LISTS = ("held lists", "stale lists")
 # Made by the run itself, after the verifying child: the others are that child's, but for `build`.
 BY_RUN = ("memcheck", "racecheck", "timed outputs")
 
+# What is not asked of someone else's launcher; its result holds a row that says so.
+NOT_OF_THEIRS = ("layouts",)
+
 # The decks of cases: rows of a verifying child name theirs (`deck`). The primary wants the whole.
 WHOLE, SHORT = "whole", "short"
 
@@ -62,10 +65,13 @@ REPEATS = 20
 FEWEST = 4  # cases with keys that must have been compared where the function judges alone
 
 
-def required(key: str, primary: str, softmax: bool, read: bool = True) -> tuple[str, ...]:
+def required(
+    key: str, primary: str, softmax: bool, read: bool = True, theirs: bool = False
+) -> tuple[str, ...]:
     """The checks that must have passed for specialisation `key`.
 
-    `softmax` says whether there is an LSE to compare, `read` whether there is a recipe.
+    `softmax` says whether there is an LSE to compare, `read` whether there is a recipe, `theirs`
+    whether the launcher is someone else's.
     """
     return tuple(
         name
@@ -74,18 +80,22 @@ def required(key: str, primary: str, softmax: bool, read: bool = True) -> tuple[
         and (key == primary or name not in PRIMARY_ONLY)
         and (softmax or name != "lse")
         and (read or name not in UNREAD)
+        and not (theirs and name in NOT_OF_THEIRS)
     )
 
 
-def explained(key: str, primary: str, read: bool = True, lists: bool = True) -> tuple[str, ...]:
+def explained(
+    key: str, primary: str, read: bool = True, lists: bool = True, theirs: bool = False
+) -> tuple[str, ...]:
     """The checks of which a result must hold a row for `key`, if only to say why it was not run.
 
-    `lists` says whether the kernel makes tile lists.
+    `lists` says whether the kernel makes tile lists, `theirs` whether the launcher is someone
+    else's.
     """
     return tuple(
         name
         for name in CHECKS
-        if (name in OPTIONAL or (not read and name in UNREAD))
+        if (name in OPTIONAL or (not read and name in UNREAD) or (theirs and name in NOT_OF_THEIRS))
         and (key == primary or name not in PRIMARY_ONLY)
         and (lists or name not in LISTS)
     )

@@ -98,8 +98,9 @@ class Store:
             for r in self.checks
             if r["specialisation"] == key and (r.get("deck") == WHOLE or key != primary)
         }
-        wanted = set(required(key, primary, softmax, read)) - {"build"}
-        told = set(explained(key, primary, read, has_lists(self.job))) - set(BY_RUN)
+        theirs = self.job.theirs is not None
+        wanted = set(required(key, primary, softmax, read, theirs)) - {"build"}
+        told = set(explained(key, primary, read, has_lists(self.job), theirs)) - set(BY_RUN)
         return all(rows.get(c, {}).get("verdict") == "pass" for c in wanted) and all(
             c in rows and rows[c]["verdict"] != "fail" and says_why(rows[c]) for c in told
         )
@@ -109,8 +110,9 @@ class Store:
         softmax, read = has_lse(self.job), self.job.recipe is not None
         lists = has_lists(self.job)
         verdict, reason = judge(
-            self.checks, self.job.keys, self.job.primary, softmax, self.job.declared, read, lists
-        )
+            self.checks, self.job.keys, self.job.primary, softmax, self.job.declared, read, lists,
+            self.job.theirs is not None,
+        )  # fmt: skip
         return {
             "kind": KIND,
             "schema": SCHEMA,
@@ -180,13 +182,15 @@ def judge(
     declared: Sequence[str] = (),
     read: bool = True,
     lists: bool = True,
+    theirs: bool = False,
 ) -> tuple[str, str]:
     """The verdict that the rows earn: any failure fails, any missing row is not_run.
 
     Required checks must have passed, on the primary over the whole deck; the others must be there,
     with their verdict or with the reason why they were not run. The verdict's reason names what is
     missing, what was not run and, where `keys` are fewer than the kernel's `declared` ones, those.
-    `lists` says whether the kernel makes tile lists, `read` whether there is a recipe.
+    `lists` says whether the kernel makes tile lists, `read` whether there is a recipe, `theirs`
+    whether the launcher is someone else's.
 
     Rows that name no deck count as of the whole: those were made before rows named it. A short
     deck of that time passes for no whole one, since it left no row of far offsets.
@@ -202,7 +206,7 @@ def judge(
         what = (first.get("failures") or [first.get("reason", "")])[0]
         more = f" (and {len(failed) - 1} more checks)" if len(failed) > 1 else ""
         return "fail", f"{first['specialisation']} {first['check']}: {what}{more}"
-    lacking = _lacking(rows, keys, primary, softmax, read, lists)
+    lacking = _lacking(rows, keys, primary, softmax, read, lists, theirs)
     if lacking:
         return "not_run", f"incomplete: {'; '.join(lacking)}"
     cases = sum(int(r.get("cases", 0)) for r in rows.values())
@@ -227,17 +231,18 @@ def _lacking(
     softmax: bool,
     read: bool,
     lists: bool,
+    theirs: bool,
 ) -> list[str]:
     """What withholds a pass from rows of which none failed, in words."""
     out = []
-    wanted = [(key, c) for key in keys for c in required(key, primary, softmax, read)]
+    wanted = [(key, c) for key in keys for c in required(key, primary, softmax, read, theirs)]
     missing = [" ".join(at) for at in wanted if rows.get(at, {}).get("verdict") != "pass"]
     if missing:
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         out.append(f"no pass for {missing[0]}{more}")
     if any(rows.get((primary, c), {}).get("deck") == SHORT for c in CHECKS):
         out.append(f"{primary} has only the short deck (--quick)")
-    told = [(key, c) for key in keys for c in explained(key, primary, read, lists)]
+    told = [(key, c) for key in keys for c in explained(key, primary, read, lists, theirs)]
     silent = [" ".join(at) for at in told if at not in rows or not says_why(rows[at])]
     if silent:
         more = f" and {len(silent) - MOST_NAMED} more" if len(silent) > MOST_NAMED else ""

@@ -28,6 +28,7 @@ HOT = {torch.float16: (2.0**15, 1e-7), torch.bfloat16: (2.0**40, 1e-30)}
 MOVED = 1e-3  # a weight from which on a changed V must change O
 UNRUN = "sizes at which the spec does not run"
 CLEAR = 2.0**-5  # a change of O, as a share of its row, that no rounding hides
+MAY_READ = "not asked of someone else's launcher, which may read what it masks"
 NOISE = 1e-5  # of a row's largest weight: what float32 makes of a weight that is 0 by cancellation
 
 
@@ -130,7 +131,10 @@ def check_under_mask(subject: Subject) -> None:
     """NaN in K and V beyond the keys that a block of rows keeps leaves the block's bits alone; NaN
     in V at a kept key is NaN in the rows that keep it."""
     recipe = subject.run.recipe
-    if recipe is None or recipe.keep == Num(True) or subject.terms.theirs:
+    if recipe is None or recipe.keep == Num(True):
+        return
+    if subject.terms.theirs:
+        subject.tallies["independence"].note(**{"NaN under the mask": MAY_READ})
         return
     for case in deck.UNDER_MASK_CASES:
         if (fitted := subject.adapted(case)) is None:

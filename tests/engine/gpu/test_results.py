@@ -77,6 +77,21 @@ def test_required_checks() -> None:
     assert set(primary) == set(CHECKS) - set(OPTIONAL)
     assert "own kernels" not in required("b", "a", True)
     assert "lse" not in required("a", "a", False)
+    assert set(primary) - set(required("a", "a", True, theirs=True)) == {"layouts"}
+    assert "layouts" in explained("a", "a", theirs=True)
+
+
+def test_layouts_withhold_nothing_of_someone_else_s_launcher_if_it_is_said() -> None:
+    rows = whole()
+    at = [r for r in rows if r["check"] == "layouts"]
+    for r in at:
+        r |= {"verdict": "not_run", "cases": 0, "reason": "contiguous tensors alone"}
+    given = (KEYS, "bf16_64", True, (), True, False)
+    assert judge(rows, *given)[0] == "not_run"
+    kind, reason = judge(rows, *given, theirs=True)
+    assert kind == "pass" and "not run: layouts" in reason
+    del at[0]["reason"]
+    assert judge(rows, *given, theirs=True)[0] == "not_run"
 
 
 @pytest.mark.parametrize("lists", [False, True])

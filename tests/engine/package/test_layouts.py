@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 
+from engine.worker.verification.checks import LAYOUT_REFUSED
 from tests.engine.package.conftest import Import, content
 
 
@@ -32,7 +33,7 @@ def test_a_refused_layout_names_the_tensor(
     runtime = importlib.import_module("full_layouts._runtime")
     header = (root / "kernels/include/cubridge/sm90_host.cuh").read_text(encoding="utf-8")
     assert "LAYOUT_REFUSED = cudaErrorInvalidPitchValue" in header
-    assert runtime.LAYOUT_REFUSED == 12
+    assert runtime.LAYOUT_REFUSED == LAYOUT_REFUSED == 12
     k, q = (torch.zeros(2, 2, 100, 64).half() for _ in range(2))
     given = {"q": q, "k": k, "v": k}
     assert checks.refused_layout(given) is None

@@ -139,7 +139,7 @@ def judged_on_a_gpu(session: str, folder: Path, capsys: pytest.CaptureFixture[st
     (key,) = job.keys
     rows = [
         {"check": c, "specialisation": key, "verdict": "pass", "cases": 1, "seconds": 0.1}
-        for c in (*required(key, key, False), *explained(key, key, True, False))
+        for c in (*required(key, key, False, theirs=True), *explained(key, key, True, False, True))
     ]
     store = Rows(job, {"name": "NVIDIA H100", "arch": "sm_80"}, fresh=True)
     for level, code in (("gpu-verified", 0), ("none", 1)):

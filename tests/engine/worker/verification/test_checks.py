@@ -15,6 +15,7 @@ from engine.worker.orchestration.checklist import CHECKS, required
 from engine.worker.problems import problem_sizes as cases
 from engine.worker.problems.problem_sizes import Case
 from engine.worker.verification.checks import (
+    LAYOUT_REFUSED,
     check_far,
     check_layouts,
     check_numbers,
@@ -208,12 +209,12 @@ def test_a_misread_recipe_is_seen_by_the_spec_itself(tmp_path: Path) -> None:
 
 
 def _misaligned(fields: Mapping[str, Any]) -> int:
-    """Refuses what the TMA refuses: starts and strides off 16 bytes."""
+    """Refuses what the TMA cannot take: starts and strides off 16 bytes."""
     for name in ("q", "k", "v"):
         t = fields[name]
         steps = [t.data_ptr() * 8 // 16, *(s for s in t.stride()[:-1])]
         if t.data_ptr() % 16 or any(s % 8 for s in steps[1:]):
-            return 716
+            return LAYOUT_REFUSED
     return 0
 
 
@@ -226,14 +227,20 @@ def test_a_refused_layout_is_named_and_no_failure(tmp_path: Path) -> None:
 
 
 def test_a_refusal_of_aligned_rows_or_with_a_write_is_a_failure(tmp_path: Path) -> None:
-    padded = subject(tmp_path, Fake(status=lambda f: 716 if f["q"].stride(-2) != 64 else 0))
+    def refuse_padded(fields: Mapping[str, Any]) -> int:
+        return 0 if fields["q"].stride(-2) == 64 else LAYOUT_REFUSED
+
+    padded = subject(tmp_path, Fake(status=refuse_padded))
     check_layouts(padded)
     assert verdicts(padded)["layouts"] == "fail"
+    raised = subject(tmp_path, Fake(status=lambda f: 716 if _misaligned(f) else 0))
+    check_layouts(raised)  # 716: cudaErrorMisalignedAddress, which a running kernel leaves behind
+    assert verdicts(raised)["layouts"] == "fail"
 
     def write_and_refuse(fields: Mapping[str, Any]) -> int:
         if _misaligned(fields):
             fields["o"].zero_()
-            return 716
+            return LAYOUT_REFUSED
         return 0
 
     writes = subject(tmp_path, Fake(status=write_and_refuse))
