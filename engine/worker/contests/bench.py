@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.worker.contests.full_size import differs, sampled
+from engine.worker.contests.full_size import UNCOMPARED, differs, sampled
 from engine.worker.contests.kept_pairs import mask_by_spec
 from engine.worker.contests.registry import FLEX, GROUPS, RIVALS, take_part
 from engine.worker.contests.rivals import (
@@ -145,7 +145,7 @@ def prepare(
             rivals[rival.name] = first_runs(made, first, want)
     if "sdpa" in wanted and subject.run.recipe is None:
         for name, bare in bare_rivals(subject.run, mask, subject.d).items():
-            rivals[name] = first_runs(Taking("", [Way(name, bare)]), first, {})
+            rivals[name] = first_runs(Taking("", [Way(name, bare)]), first, None)
     flex = not isinstance(rivals.get(FLEX), Absent)
     whole = prepare_whole(subject, case, flex) if "eager" in wanted else []
     if not isinstance(source, Source):
@@ -165,11 +165,14 @@ def mask_at(subject: Subject, inputs: Mapping[str, Tensor], sizes: Mapping[str, 
 
 
 def first_runs(
-    taking: Taking | Absent, inputs: Mapping[str, Tensor], want: Mapping[Any, Any]
+    taking: Taking | Absent, inputs: Mapping[str, Tensor], want: Mapping[Any, Any] | None
 ) -> Taking | Absent:
-    """The rival with the ways that ran and were right, or why none did."""
+    """The rival with the ways that ran and were right, or why none did; None for `want`: it is not
+    meant to compute the spec."""
     if isinstance(taking, Absent):
         return taking
+    if want is not None and not want:
+        return Absent(UNCOMPARED)
     right: list[Way] = []
     kind = RAISED
     for way in taking.ways:
@@ -179,7 +182,7 @@ def first_runs(
                 warnings.simplefilter("always")
                 out = way.call(inputs)
                 torch.cuda.synchronize()
-            wrong = differs(out, want)
+            wrong = "" if want is None else differs(out, want)
             del out
         except Exception as error:  # a rival that cannot run here is a row that says so
             taking.out.append(f"{way.label}: {brief(error)}{_beside(said)}")
@@ -298,8 +301,9 @@ def timed_outputs(
     """What the timed calls left in their outputs is right, new inputs give new outputs, and the
     time is one that the card can do."""
     with subject.tallies.timed("timed outputs") as tally:
-        wants = [sampled(subject, inputs, entry.sizes) for inputs in entry.sets]
-        if not all(wants):
+        fresh = _fresh(subject, entry.sets[0], 99)
+        *wants, after = (sampled(subject, i, entry.sizes) for i in (*entry.sets, fresh))
+        if not (all(wants) and after):
             tally.note(reason="the spec's function in float64 does not fit at the timed sizes")
             return tally.row()
         for number, (call, want) in enumerate(zip(calls, wants, strict=True)):
@@ -308,12 +312,11 @@ def timed_outputs(
                 tally.fail(f"{label(entry.sizes)} set {number}: {wrong}")
         tally.case()
         was = bits(calls[0].o).clone()
-        fresh = _fresh(subject, entry.sets[0], 99)
         for name, held in calls[0].inputs.items():
             held.tensor.copy_(fresh[name])
         calls[0].launch(calls[0].fields)
         torch.cuda.synchronize()
-        if wrong := differs(subject.o(calls[0]), sampled(subject, fresh, entry.sizes)):
+        if wrong := differs(subject.o(calls[0]), after):
             tally.fail(f"{label(entry.sizes)} after rewriting the inputs in place: {wrong}")
         if torch.equal(was, bits(calls[0].o)):
             tally.fail(f"{label(entry.sizes)}: new inputs give the old output")

@@ -11,6 +11,8 @@ from engine.errors import SpecError
 from engine.worker.launches.specialisation import Subject
 from engine.worker.problems.specrun import unit
 
+UNCOMPARED = "its reference in float64 does not fit here, so nothing says whether it is right"
+
 
 def sampled(
     subject: Subject, inputs: Mapping[str, Tensor], sizes: Mapping[str, int]
@@ -42,9 +44,13 @@ def sampled(
 def differs(out: Tensor, want: Mapping[tuple[int, int], tuple[Tensor, Tensor, Tensor]]) -> str:
     """Where `out` [B, Hq, Nq, Dv] leaves what low precision allows; empty when nowhere.
 
+    Without a head in `want` nothing is known, which is no equality.
+
     Per row: at most 8 roundings of the row's natural size plus 4 of the value, which is what P and
     O in low precision cost, with room for scores rounded by the rival or an approximate tanh.
     """
+    if not want:
+        return UNCOMPARED
     u = unit(out.dtype)
     for (b, h), (exact, magnitude, live) in want.items():
         got = out[b, h].double()

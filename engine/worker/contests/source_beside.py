@@ -13,7 +13,7 @@ from torch import Tensor
 
 from engine.spec.python.signature import Asked, signature_from_json
 from engine.spec.recipes.recipe_json import recipe_from_json
-from engine.worker.contests.full_size import differs, sampled
+from engine.worker.contests.full_size import UNCOMPARED, differs, sampled
 from engine.worker.contests.rivals import RAISED, WRONG, Absent
 from engine.worker.launches.guarded_call import Call
 from engine.worker.launches.specialisation import Subject
@@ -49,8 +49,10 @@ class Source:
         spec, ours = self.beside.run.role, self.own.run.role
         inputs = {**sets[0], **{ours[r].name: sets[0][spec[r].name] for r in ("q", "k", "v")}}
         own_sizes = self.own.run.sizes(case, self.own.d, self.own.dv)
-        wrong = differs(self.beside.o(made[0]), sampled(self.own, inputs, own_sizes))
-        if wrong:
+        want = sampled(self.own, inputs, own_sizes)
+        if not want:
+            return Absent(UNCOMPARED, SOURCE)
+        if wrong := differs(self.beside.o(made[0]), want):
             return Absent(f"it is not its own reference: {wrong}", SOURCE, WRONG)
         return made
 

@@ -11,7 +11,8 @@ import torch
 
 from engine.cuir.parser import parse_expr
 from engine.worker.contests import bench
-from engine.worker.contests.rivals import dense_mask, mask_of
+from engine.worker.contests.full_size import UNCOMPARED
+from engine.worker.contests.rivals import Absent, Taking, Way, dense_mask, mask_of
 from engine.worker.contests.timing import Ceilings
 from engine.worker.launches.launched_kernels import foreign_kernels
 from engine.worker.launches.specialisation import Subject
@@ -68,8 +69,19 @@ def test_a_wrong_output_of_a_timed_call_is_seen(found: Subject) -> None:
         wrong = right.clone()
         wrong[b, h, 7, 3] += 0.2
         assert f"b {b} h {h}" in bench.differs(wrong, want)
+    assert bench.differs(right, {}) == UNCOMPARED
     assert bench.differs(torch.zeros_like(right), want)
     assert bench.differs(torch.full_like(right, float("nan")), want)
+
+
+def test_a_rival_that_nothing_is_compared_with_is_not_timed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name in ("synchronize", "empty_cache"):
+        monkeypatch.setattr(torch.cuda, name, lambda: None)
+    taking = Taking("", [Way("its own", lambda inputs: torch.zeros(1, 1, 2, 4))])
+    assert bench.first_runs(taking, {}, {}) == Absent(UNCOMPARED)
+    assert bench.first_runs(taking, {}, None) is taking  # it is not meant to compute the spec
 
 
 def test_the_roofline_floor() -> None:
