@@ -164,18 +164,23 @@ def binding_of(own: Interface, spec: Reference, asked: Asked) -> Binding:
     """How a case fills the launcher's fields."""
     dims = {d for i in spec.signature.inputs for d in i.dims}
     return Binding(
-        tuple(_tensor(name, p, spec.signature) for name, p in own.tensors.items()),
+        tuple(
+            _tensor(name, p, spec.signature, own.tensors["q"].dtype)
+            for name, p in own.tensors.items()
+        ),
         tuple(SizeField(f, _size(text, dims, asked.sizes)) for text, f in own.sizes.items()),
         tuple(ScalarField(n, _scalar(spec.scalars.get(n))) for n in own.scalars),
     )
 
 
-def _tensor(field: str, p: Parameter, signature: Signature) -> TensorField:
+def _tensor(field: str, p: Parameter, signature: Signature, element: str) -> TensorField:
+    """`element` is the type of Q."""
     if len(p.dims) > 4:
         raise InputError(f"{p.name} has {len(p.dims)} dimensions: a job passes four at most")
     if p.means == "o":
         dims = signature.output_dims
-        return TensorField(field, "O", dims, dims, "T", output=True)
+        stored = _stored(p, element, {})
+        return TensorField(field, "O", dims, dims, stored, output=True)
     if p.means == "lse":
         if p.dtype != "f32" or len(p.dims) != len(_LSE):
             raise InputError(f"{p.name} is no [B, Hq, Nq] of floats, which a job compares LSE in")
@@ -183,8 +188,16 @@ def _tensor(field: str, p: Parameter, signature: Signature) -> TensorField:
     item = next((i for i in signature.inputs if p.means in (i.role, i.name)), None)
     if item is None:
         raise InputError(f"the launcher takes {p.name}, which the spec has not")
-    stored = "T" if item.role != "extra" else _STORED.get(p.dtype, "T")
+    stored = _stored(p, element, _STORED if item.role == "extra" else {})
     return TensorField(field, item.name, item.dims, item.dims, stored)
+
+
+def _stored(p: Parameter, element: str, others: Mapping[str, str]) -> str:
+    """What the worker calls a parameter's elements: those of Q, or one of `others`."""
+    if p.dtype not in others and p.dtype != element:
+        carried = ", ".join((f"the type of q ({element})", *others))
+        raise InputError(f"{p.name} has elements of {p.dtype}: a job carries {carried} there")
+    return others.get(p.dtype, "T")
 
 
 def _size(text: str, dims: set[str], cases: Sequence[Mapping[str, int]]) -> str:
