@@ -13,6 +13,7 @@
 #include <stdexcept>
 #include <string>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace cubridge {
@@ -53,7 +54,17 @@ struct Call {
   size_t returned = 0;
 };
 inline Call call;  // the one under way
-inline std::multimap<size_t, void*> free_memory;
+inline std::multimap<std::pair<cudaStream_t, size_t>, void*> free_memory;
+inline std::map<void*, cudaStream_t> stream_of;  // of all memory, free or not
+
+struct OutOfMemory : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+inline cudaError_t said(const std::exception& error, cudaError_t status) {
+  fprintf(stderr, "the launcher: %s\n", error.what());
+  return status;
+}
 
 // Calls the launcher; its own status where it gives one, else the runtime's.
 template <class F> cudaError_t status_of(cudaStream_t stream, std::vector<Output> outputs, F launch) {
@@ -69,9 +80,10 @@ template <class F> cudaError_t status_of(cudaStream_t stream, std::vector<Output
     else (void)launch();
 #endif
     if (call.returned != call.outputs.size()) throw std::runtime_error("it returned too little");
+  } catch (const OutOfMemory& error) {
+    status = said(error, cudaErrorMemoryAllocation);
   } catch (const std::exception& error) {
-    fprintf(stderr, "the launcher: %s\n", error.what());
-    status = cudaErrorInvalidValue;
+    status = said(error, cudaErrorInvalidValue);
   }
   cudaError_t last = cudaGetLastError();
   return status == cudaSuccess ? last : status;
@@ -83,20 +95,32 @@ extern "C" {
 
 inline cudaStream_t cubridge_stream() { return cubridge::call.stream; }
 
-// Memory is kept from call to call, as PyTorch keeps it.
+// Memory is kept from call to call of a stream, as PyTorch keeps it, until there is no more.
 inline void* cubridge_allocate(size_t bytes) {
-  auto found = cubridge::free_memory.find(bytes);
+  using namespace cubridge;
   void* data = nullptr;
-  if (found == cubridge::free_memory.end()) {
-    if (cudaMalloc(&data, bytes) != cudaSuccess) throw std::runtime_error("no memory on the GPU");
+  if (auto found = free_memory.find({call.stream, bytes}); found != free_memory.end()) {
+    data = found->second;
+    free_memory.erase(found);
     return data;
   }
-  data = found->second;
-  cubridge::free_memory.erase(found);
+  if (cudaMalloc(&data, bytes) != cudaSuccess) {
+    cudaGetLastError();  // said by what is thrown
+    for (auto& [key, kept] : free_memory) {
+      cudaFree(kept);
+      stream_of.erase(kept);
+    }
+    free_memory.clear();
+    if (cudaMalloc(&data, bytes) != cudaSuccess) {
+      cudaGetLastError();
+      throw OutOfMemory("no memory on the GPU");
+    }
+  }
+  stream_of[data] = call.stream;
   return data;
 }
 inline void cubridge_release(void* data, size_t bytes) {
-  cubridge::free_memory.emplace(bytes, data);
+  cubridge::free_memory.emplace(std::pair(cubridge::stream_of[data], bytes), data);
 }
 
 inline void cubridge_returned(void* data, const char* type, const long long* sizes, int dims) {

@@ -44,6 +44,46 @@ torch::Tensor launch(torch::Tensor q, torch::Tensor k, torch::Tensor v, torch::T
 }}
 """
 SHAPES = {"slopes": "Hq"}
+# Two blocks of 64 bytes are all that this GPU has.
+POOL = """
+#include <cstdlib>
+
+#include "called.cuh"
+int in_use = 0;
+extern "C" {
+cudaError_t cudaMalloc(void** to, size_t bytes) {
+  if (in_use + bytes > 128) return cudaErrorMemoryAllocation;
+  return in_use += bytes, *to = malloc(bytes), cudaSuccess;
+}
+cudaError_t cudaFree(void* data) { return in_use -= 64, free(data), cudaSuccess; }
+cudaError_t cudaGetLastError() { return cudaSuccess; }
+cudaError_t cudaMemcpyAsync(void*, const void*, size_t, cudaMemcpyKind, cudaStream_t) {
+  return cudaSuccess;
+}
+}
+void* at[3];
+void take(long stream, int n, size_t bytes) {
+  auto status = cubridge::status_of(reinterpret_cast<cudaStream_t>(stream), {}, [&] {
+    at[n] = cubridge_allocate(bytes);
+  });
+  printf("%d %d\\n", int(status), in_use);
+}
+int main() {
+  take(1, 0, 64);
+  cubridge_release(at[0], 64);
+  take(1, 1, 64);  // the same again
+  printf("%d\\n", at[0] == at[1]);
+  cubridge_release(at[1], 64);
+  take(2, 2, 64);  // no memory of another stream
+  printf("%d\\n", at[2] == at[1]);
+  cubridge::call.stream = reinterpret_cast<cudaStream_t>(1L);
+  cubridge_release(at[2], 64);  // stays of stream 2
+  take(2, 0, 64);
+  printf("%d\\n", at[0] == at[2]);
+  take(3, 1, 32);   // stream 1's is given back for it
+  take(3, 2, 128);  // more than there is
+}
+"""
 
 
 def read(source: str) -> tuple[Launcher, Interface]:
@@ -139,3 +179,17 @@ def test_fields_and_the_page() -> None:
     wider = (*own.fields, ("more", "tensor"))
     assert "cubridge::TensorArg more;" in page_text(own, "x.cu", wider)
     assert struct_layout(wider).size > struct_layout(own.fields).size
+
+
+def test_memory_is_kept_by_stream_and_given_back_when_there_is_no_more(
+    tmp_path: Path, toolchain: Toolchain
+) -> None:
+    (tmp_path / "pool.cpp").write_text(POOL)
+    words = [str(toolchain.nvcc.path), "-cudart", "none", f"-I{called.HEADER.parent}", "pool.cpp",
+             *toolchain.link_flags, "-o", "pool"]  # fmt: skip
+    subprocess.run(words, cwd=tmp_path, check=True)
+    done = subprocess.run([tmp_path / "pool"], capture_output=True, text=True, check=True)
+    assert done.stdout.split("\n")[:-1] == [
+        "0 64", "0 64", "1", "0 128", "0", "0 128", "1", "0 96", "2 96",
+    ]  # fmt: skip
+    assert done.stderr == "the launcher: no memory on the GPU\n"
