@@ -40,6 +40,7 @@ class Ran:
 
     Args:
         not_launched: kernels that the launcher reaches and no case launched, with their lines.
+        not_reached: why no case was compared in which a place of the source is reached.
     """
 
     found: Found
@@ -47,6 +48,7 @@ class Ran:
     work: int  # executed thread instructions, of all cases together
     seconds: float
     not_launched: tuple[str, ...] = ()
+    not_reached: str = ""
 
 
 def judge_run(asked: Asked, child: Child, said: Said) -> Ran:
@@ -119,11 +121,13 @@ def _words(checked: Checked, findings: int) -> str:
 
 
 def judge_cases(
-    ran: Ran, recipe: Recipe, launcher: Launcher, own: Sequence[Mapping[str, int]]
-) -> Ran:
+    ran: Ran, recipe: Recipe, launcher: Launcher, own: Sequence[Mapping[str, int]],
+    reaching: Sequence[Mapping[str, int]] = (),
+) -> Ran:  # fmt: skip
     """The pass of a patched kernel, with the sides of conditions that its cases did not take; no
     pass where a case was not compared that would have taken one, or that is none of the kernel's
-    `own` but was added for the spec."""
+    `own` but was added for the spec. One of `reaching`, which a place of the source needs, leaves
+    that place not reached."""
     if not ran.found.ok:
         return ran
     rows = ran.found.details["cases"]
@@ -131,7 +135,9 @@ def judge_cases(
     could = sides_not_taken(recipe, launcher, [r["sizes"] for r in rows])
     lost = [print_expr(side) for side, _ in left if all(side != s for s, _ in could)]
     reason, details = ran.found.reason, dict(ran.found.details)
-    added = [r for r in rows if not r["compared"] and r["sizes"] not in map(dict, own)]
+    more = [r for r in rows if not r["compared"] and r["sizes"] not in map(dict, own)]
+    for_place = [r for r in more if r["sizes"] in map(dict, reaching)]
+    added = [r for r in more if r not in for_place]
     if added and not lost:
         reason = f"a case that the spec needs was {_skipped(added)}"
         return replace(ran, found=Found(False, reason, details))
@@ -153,7 +159,8 @@ def judge_cases(
     if data:
         details["on_data"] = data
         reason += f"; which sides data took is not known: {', '.join(data)}"
-    return replace(ran, found=Found(True, reason, details))
+    found = Found(True, reason, details)
+    return replace(ran, found=found, not_reached=_skipped(for_place))
 
 
 def _skipped(rows: Sequence[Mapping[str, Any]]) -> str:

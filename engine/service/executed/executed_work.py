@@ -231,12 +231,16 @@ class ExecutedWork(Work):
         return self._weighed(Gate.G1, begin, ran)
 
     def _weighed(self, gate: Gate, begin: float, ran: Ran) -> Verdict:
-        """The verdict of a run; none where a kernel was not run at all."""
+        """The verdict of a run; none where a kernel, or a place of the source, was not run."""
         if ran.found.ok and ran.not_launched:
             reason = f"no size was found that launches {', '.join(ran.not_launched)}: nothing says"
             reason = f"{reason} what it computes (import the kernel with --sizes that do)"
             details = {**ran.found.details, "not_launched": list(ran.not_launched)}
             return self.not_run(gate, begin, reason, details)
+        if ran.found.ok and ran.not_reached:
+            reason = f"a place of the source runs only in a case that was {ran.not_reached}"
+            reason = f"{reason}; import the kernel with --sizes as long that can be compared"
+            return self.not_run(gate, begin, reason, ran.found.details)
         return self.found(gate, begin, ran.found)
 
     def _run(self, asked: Asked) -> Ran:
@@ -377,7 +381,8 @@ class ExecutedWork(Work):
                 sizes=cases or cases_for(recipe, self.launcher(recipe), self.cases),
             )  # fmt: skip
             try:
-                ran = judge_cases(self._run(over), recipe, self.launcher(recipe), asked.sizes)
+                ran = judge_cases(self._run(over), recipe, self.launcher(recipe), asked.sizes,
+                                  self.cases)  # fmt: skip
                 own = self.files()
                 same = all(text == own[file] for file, text in changed.items())
                 if same and ran.found.ok and not self._as_reference(recipe):

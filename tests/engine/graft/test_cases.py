@@ -92,7 +92,11 @@ def test_a_needed_case_that_was_skipped_is_no_pass() -> None:
     found = judge_cases(ran, recipe("j < 9"), LAUNCHER, [CASE]).found  # added for heads, say
     assert found.reason == "a case that the spec needs was not compared: N 128 (all nan)"
     assert judge_cases(ran, recipe("j < 9"), LAUNCHER, [r["sizes"] for r in rows]).found.ok
+    one = judge_cases(ran, recipe("j < 9"), LAUNCHER, [CASE], [r["sizes"] for r in rows])
+    assert one.found.ok and one.not_reached == "not compared: N 128 (all nan)"  # for a place
     rows[1]["compared"] = True
+    one = judge_cases(ran, recipe("j < 9"), LAUNCHER, [CASE], [r["sizes"] for r in rows])
+    assert one.found.ok and not one.not_reached
     assert judge_cases(ran, recipe("j < 100"), LAUNCHER, [CASE]).found.reason == "equal"
     size = judge_cases(ran, recipe("j < 100 or D > 64"), LAUNCHER, [CASE]).found
     assert size.ok and size.reason == "equal; not run: where D > 64"
