@@ -55,7 +55,7 @@ SAMPLES = 30
 
 
 @dataclass(frozen=True, slots=True)
-class Lifted:
+class LiftedJob:
     """Of a kernel of ours: any specialisation of the lowered program; its argument struct and its
     kernels' names are those of all."""
 
@@ -82,7 +82,7 @@ class Lifted:
 
 
 @dataclass(frozen=True, slots=True)
-class Theirs:
+class ForeignJob:
     """Of someone else's kernel: the launcher's fields, the kernels that it was seen to launch, its
     own reference, and what the worker is told of it (`engine.worker.orchestration.manifest`)."""
 
@@ -131,7 +131,7 @@ class Contents:
     archs: tuple[str, ...]
     specialisations: tuple[Mapping[str, str], ...]
     primary: str
-    kind: Lifted | Theirs
+    kind: LiftedJob | ForeignJob
     spec: Path
     options: Mapping[str, Any]
     asked: Asked

@@ -21,7 +21,7 @@ from engine.foreign.compile import STAND_INS
 from engine.foreign.includes import reached, read_source, roots_of
 from engine.foreign.launcher import Launcher, Parameter, read_launcher
 from engine.foreign.reference import Reference, read_reference
-from engine.gpu.job import Contents, Theirs, keys_of
+from engine.gpu.job import Contents, ForeignJob, keys_of
 from engine.graft.kernel import ExecutedKernel
 from engine.spec.python.declarations import declared
 from engine.spec.python.signature import Signature
@@ -79,7 +79,7 @@ def contents_of(
         **carried.files,
     }
     headers = tuple(sorted(files.items()))
-    known = Theirs(
+    known = ForeignJob(
         tuple(ours.fields),
         (*kernels, *_COPIES),
         _given(asked),

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import InputError
-from engine.gpu.job import Contents, Lifted, compares_lse, hashes_of, keys_of
+from engine.gpu.job import Contents, LiftedJob, compares_lse, hashes_of, keys_of
 from engine.gpu.recomputed import first_difference, recomputed, worker_words
 from engine.gpu.result import import_result, matching, read_results, verdict_of
 from engine.gpu.schema import fault_of_rows
@@ -68,7 +68,7 @@ def contents_of(
         archs=package.archs,
         specialisations=chosen(package, only, primary, asked),
         primary=primary,
-        kind=Lifted(work.target),
+        kind=LiftedJob(work.target),
         spec=work.spec,
         options=work.options.spec,
         asked=asked,
@@ -135,7 +135,7 @@ def contents_by_rules(
         archs=package.archs,
         specialisations=chosen(package, only, key, recipe),
         primary=key,
-        kind=Lifted(module),
+        kind=LiftedJob(module),
         spec=spec,
         options={},
         asked=recipe,

@@ -26,7 +26,7 @@ class JobError(Exception):
 
 
 @dataclass(frozen=True)
-class Theirs:
+class ForeignManifest:
     """Of someone else's kernel: nvcc's flags and include folders below `kernel` in their order,
     those of the unedited source, the terms of its launcher, and its own reference: the file's name,
     the options that a person set, and the recipe or signature as JSON."""
@@ -46,11 +46,11 @@ class Theirs:
         return (*(f"-I{kernel / name}" for name in folders), *self.flags)
 
     @staticmethod
-    def of(data: Mapping[str, Any] | None) -> Theirs | None:
+    def of(data: Mapping[str, Any] | None) -> ForeignManifest | None:
         if data is None:
             return None
         lists = ("flags", "includes", "source_includes")
-        return Theirs(**{**data, **{name: tuple(data[name]) for name in lists}})
+        return ForeignManifest(**{**data, **{name: tuple(data[name]) for name in lists}})
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class Job:
     hashes: Mapping[str, str]
     files: Mapping[str, str]
     worker: str
-    theirs: Theirs | None = None
+    theirs: ForeignManifest | None = None
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -180,7 +180,7 @@ def read_job(folder: Path) -> Job:
         hashes=data["hashes"],
         files=data["files"],
         worker=data["worker"],
-        theirs=Theirs.of(data.get("theirs")),
+        theirs=ForeignManifest.of(data.get("theirs")),
     )
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from engine.cuir.nodes import Field, Function, Module
-from engine.gpu.job import Contents, Lifted, pack
+from engine.gpu.job import Contents, LiftedJob, pack
 from tests.engine.gpu.fakes import CAUSAL_SPEC, causal_binding, causal_recipe
 
 SOURCE = b"""#include "cubridge/sm80.cuh"
@@ -41,7 +41,7 @@ def contents(tmp_path: Path) -> Contents:
         archs=("sm_80", "sm_90"),
         specialisations=({"T": "f16", "D": "64"}, {"T": "bf16", "D": "64"}),
         primary="bf16_64",
-        kind=Lifted(Module((), FIELDS, (kernel,))),
+        kind=LiftedJob(Module((), FIELDS, (kernel,))),
         spec=spec,
         options={},
         asked=causal_recipe(),

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from engine.build.tools.toolchain import Toolchain
-from engine.gpu.job import Contents, Theirs, pack
+from engine.gpu.job import Contents, ForeignJob, pack
 from engine.resources import kernel_dir, list_kernels
 from engine.worker.orchestration import building, device, main, sanitizer
 from engine.worker.orchestration.building import build, resources
@@ -267,7 +267,7 @@ def test_the_unedited_source_of_someone_s_kernel_is_built_beside(
 ) -> None:
     reference = tmp_path / "reference.py"
     reference.write_bytes(contents.spec.read_bytes())
-    kind = Theirs(
+    kind = ForeignJob(
         contents.kind.fields, ("attention",), reference, ("-std=c++20", "-DHEAD=64"),
         ("root0",), ("source/root0",), Terms(32, (), True), {}, contents.asked,
     )  # fmt: skip
