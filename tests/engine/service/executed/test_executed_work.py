@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -20,6 +22,8 @@ from cubridge_tui.model.snapshot import View
 from engine.errors import CuBridgeError, TransferError
 from engine.foreign.check import Asked
 from engine.foreign.probe.places import Found
+from engine.gates.outcome import Found as Outcome
+from engine.graft.judge import Ran
 from engine.resources import spec_path
 from engine.service.executed import executed_work
 from engine.service.executed.opened import adaptation_of
@@ -380,3 +384,14 @@ def test_the_scores_stand_before_an_edited_hunk_too(bench: Bench, kernel: Path) 
     verdict = work.judge_lowered()
     assert verdict.kind is VerdictKind.PASS, verdict.reason
     assert "scores stand where they stood, once each" in verdict.reason
+
+
+@pytest.mark.parametrize(("why", "kind"), [("", "pass"), ("not compared: N 128 (nan)", "not_run")])
+def test_a_place_that_was_not_reached_withholds_the_verdict(why: str, kind: str) -> None:
+    work: Any = SimpleNamespace(
+        not_run=lambda gate, begin, reason, details: ("not_run", reason),
+        found=lambda gate, begin, found: ("pass", found.reason),
+    )
+    ran = Ran(Outcome(True, "equal"), {}, 0, 0.0, not_reached=why)
+    got, reason = executed_work.ExecutedWork._weighed(work, Gate.G2, 0.0, ran)
+    assert got == kind and why in reason
