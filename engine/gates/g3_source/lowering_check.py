@@ -23,7 +23,7 @@ from engine.cuir.matching import Pairs
 from engine.cuir.nodes import Field, Module, Path
 from engine.errors import InputError, LiftError, MissingTool
 from engine.gates.g3_source.conformance import read_records, told, unproven
-from engine.gates.g3_source.speed import SPEED, beside
+from engine.gates.g3_source.speed import CAUSE, SPEED, beside
 from engine.lift import KernelPackage, Lifted, lift_source, specialisation_key
 from engine.lift.cpp.provenance import Span
 from engine.lift.files.meanings import known_meanings, like, unexplained
@@ -57,8 +57,9 @@ def judge_lowered(
     cancel: threading.Event | None = None,
     progress: Progress = lambda _: None,
 ) -> G3:
-    """Spans, relift of every specialisation, compile, resources: the first thing wrong, or a pass,
-    which says the predicted speed. `recipe` is what the spec asks for, where it was read.
+    """Spans, relift of every specialisation, compile, resources, predicted speed: the first thing
+    wrong, or a pass. Where the speed alone is wrong, `CAUSE` says so in the details. `recipe` is
+    what the spec asks for, where it was read.
 
     Raises:
         Interrupted: `cancel` was set.
@@ -93,6 +94,10 @@ def judge_lowered(
     speed = beside(lifted.module, target, recipe)
     details[SPEED] = speed.to_json()
     reason += f"; {speed.words}"
+    if speed.slow:
+        details[CAUSE] = SPEED
+        reason = f"predicted below half of the bare kernel's speed; {reason}"
+        return G3(VerdictKind.FAIL, reason, details, made.compiler)
     return G3(VerdictKind.PASS, reason, details, made.compiler)
 
 

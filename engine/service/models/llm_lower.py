@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from engine.errors import CuBridgeError, InputError
+from engine.gates.g3_source.speed import too_slow
 from engine.llm.types import Message
 from engine.service.models.llm_conversation import Conversation, Result
 from engine.service.models.llm_gates import compilers_words
@@ -102,7 +103,8 @@ class ModelLower(Conversation[Texts]):
             found = self.work.judge_source(self.work.target, source, self.work.recipe)
         except CuBridgeError as error:
             return Outcome(Reached.G3, str(error), stage="Gate G3 found:", value=texts)
-        if found.kind is VerdictKind.FAIL:
+        # No other text makes the target faster: a person may take it as overridden.
+        if found.kind is VerdictKind.FAIL and not too_slow(found.details):
             said = compilers_words(self.work, found, source, self.work.target, {})
             return Outcome(
                 Reached.G3, found.reason, stage="Gate G3 found:", found=said, value=texts
