@@ -23,14 +23,14 @@ from engine.cuir.matching import Pairs
 from engine.cuir.nodes import Field, Module, Path
 from engine.errors import InputError, LiftError, MissingTool
 from engine.gates.g3_source.conformance import read_records, told, unproven
-from engine.gates.g3_source.speed import CAUSE, SPEED, beside
+from engine.gates.g3_source.speed import SPEED, beside
 from engine.lift import KernelPackage, Lifted, lift_source, specialisation_key
 from engine.lift.cpp.provenance import Span
 from engine.lift.files.meanings import known_meanings, like, unexplained
 from engine.lower.lower import Lowered
 from engine.lower.spans import allowed_spans, union, verify_spans
 from engine.spec.recipes.recipe import Recipe
-from engine.types import UNFINISHED, VerdictKind
+from engine.types import TOO_SLOW, UNFINISHED, VerdictKind
 
 Lowering = Lowered
 Progress = Callable[[str], None]
@@ -58,7 +58,7 @@ def judge_lowered(
     progress: Progress = lambda _: None,
 ) -> G3:
     """Spans, relift of every specialisation, compile, resources, predicted speed: the first thing
-    wrong, or a pass. Where the speed alone is wrong, `CAUSE` says so in the details. `recipe` is
+    wrong, or a pass. Where the speed alone is wrong, the detail `TOO_SLOW` says so. `recipe` is
     what the spec asks for, where it was read.
 
     Raises:
@@ -95,7 +95,7 @@ def judge_lowered(
     details[SPEED] = speed.to_json()
     reason += f"; {speed.words}"
     if speed.slow:
-        details[CAUSE] = SPEED
+        details[TOO_SLOW] = True
         reason = f"predicted below half of the bare kernel's speed; {reason}"
         return G3(VerdictKind.FAIL, reason, details, made.compiler)
     return G3(VerdictKind.PASS, reason, details, made.compiler)

@@ -27,7 +27,6 @@ LENGTH = 8192
 SLOWEST = 0.5  # of the bare kernel's speed
 LARGEST_ERROR = 0.32  # of the model's 137 predictions that were measured: docs/cost.md, a test
 SPEED = "speed"  # among the details of a G3 verdict: `Speed`
-CAUSE = "cause"  # among the details of a G3 that fails: `SPEED`, where nothing else is wrong
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,11 +133,6 @@ class Speed:
         """What a G3 verdict's details say of speed; None where it did not come to that."""
         found = details.get(SPEED)
         return cls(**found) if isinstance(found, dict) else None
-
-
-def too_slow(details: Mapping[str, Any]) -> bool:
-    """Whether a G3 verdict fails the target's speed, and nothing else."""
-    return details.get(CAUSE) == SPEED
 
 
 def beside(bare: Module, target: Module, recipe: Recipe | None) -> Speed:

@@ -11,7 +11,7 @@ from engine.cuir.changes.diff import diff
 from engine.cuir.nodes import Module, Path
 from engine.errors import CuBridgeError, InputError, LowerError
 from engine.gates.g3_source.lowering_check import G3
-from engine.gates.g3_source.speed import Speed, too_slow
+from engine.gates.g3_source.speed import Speed
 from engine.lift import lift_source
 from engine.lower.lower import lower
 from engine.service.models.llm_findings import found_words, speed_words
@@ -22,7 +22,7 @@ from engine.transfer.binding import Binding
 from engine.transfer.llm.editing import Edit, Gates
 from engine.transfer.llm.outcome import Outcome, Reached
 from engine.transfer.llm.prompt import Task
-from engine.types import Gate, VerdictKind
+from engine.types import TOO_SLOW, Gate, VerdictKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ class ModelGates:
             reason = f"it cannot be lowered ({type(error).__name__}: {error})"
             return Outcome(Reached.LOWERING, reason)
         speed = Speed.of(result.details)
-        if speed is not None and too_slow(result.details):
+        if speed is not None and result.details.get(TOO_SLOW):
             said = speed_words(speed, result.details)
             return Outcome(Reached.LOWERING, result.reason, found=said, microseconds=speed.us)
         if result.kind is VerdictKind.FAIL:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from engine.errors import CuBridgeError, InputError
-from engine.gates.g3_source.speed import too_slow
 from engine.llm.types import Message
 from engine.service.models.llm_conversation import Conversation, Result
 from engine.service.models.llm_gates import compilers_words
@@ -25,6 +24,7 @@ from engine.transfer.llm.answer import AnswerError, AnswerRefused, reason_of
 from engine.transfer.llm.lowering import LowerTask, lower_messages, lowered_source, read_regions
 from engine.transfer.llm.outcome import Outcome, Reached
 from engine.types import (
+    TOO_SLOW,
     Artifact,
     Decision,
     DecisionKind,
@@ -104,7 +104,7 @@ class ModelLower(Conversation[Texts]):
         except CuBridgeError as error:
             return Outcome(Reached.G3, str(error), stage="Gate G3 found:", value=texts)
         # No other text makes the target faster: a person may take it as overridden.
-        if found.kind is VerdictKind.FAIL and not too_slow(found.details):
+        if found.kind is VerdictKind.FAIL and not found.details.get(TOO_SLOW):
             said = compilers_words(self.work, found, source, self.work.target, {})
             return Outcome(
                 Reached.G3, found.reason, stage="Gate G3 found:", found=said, value=texts

@@ -9,11 +9,11 @@ import pytest
 
 from cubridge_tui.cli import main
 from engine.gates.g3_source.lowering_check import G3
-from engine.gates.g3_source.speed import CAUSE, SPEED, Speed
+from engine.gates.g3_source.speed import SPEED, Speed
 from engine.gates.outcome import Found
 from engine.service.session import stage_work
 from engine.service.session.stage_work import Work
-from engine.types import Gate, Verdict, VerdictKind
+from engine.types import TOO_SLOW, Gate, Verdict, VerdictKind
 
 
 def test_accept_says_that_it_is_too_slow_and_how_a_person_may_take_it(
@@ -25,7 +25,7 @@ def test_accept_says_that_it_is_too_slow_and_how_a_person_may_take_it(
         return self.found(gate, begin, Found(True, "quick"))
 
     speed = Speed(91764.0, 913.0, where="NVIDIA H100, S 8192")
-    details = {SPEED: speed.to_json(), CAUSE: SPEED}
+    details = {SPEED: speed.to_json(), TOO_SLOW: True}
     slow = G3(VerdictKind.FAIL, f"too slow; {speed.words}", details, "nvcc")
     monkeypatch.setattr(Work, "_judge", judged)
     monkeypatch.setattr(Work, "weigh_lifted", lambda self: judged(self, Gate.G1, 0.0))

@@ -10,19 +10,18 @@ from pathlib import Path
 
 import pytest
 
+from cubridge_tui.model.next_step import owed
 from engine.build.machine_code.result import BuildResult
 from engine.cuir.parser import parse_expr, parse_module
 from engine.cuir.printer import print_module
 from engine.errors import StoreError
 from engine.gates.g3_source import lowering_check, speed
 from engine.gates.g3_source.speed import (
-    CAUSE,
     LARGEST_ERROR,
     SLOWEST,
     SPEED,
     Speed,
     beside,
-    too_slow,
 )
 from engine.gates.outcome import Found
 from engine.service.session.adaptation import Adaptation, start
@@ -105,7 +104,6 @@ def test_what_the_cost_model_cannot_follow_is_not_slow() -> None:
     hostless = parse_module(text[: text.index("@host")], "hostless")
     found = beside(BASE, hostless, None)
     assert found.problem and not found.slow and "is not predicted" in found.words
-    assert not too_slow({}) and not too_slow({SPEED: found.to_json()})
 
 
 @pytest.mark.parametrize(("us", "level"), [(2900.0, Level.CPU_VERIFIED), (3000.0, Level.NONE)])
@@ -137,9 +135,12 @@ def test_too_slow_a_target_is_accepted_as_overridden_alone(
                 return
             assert verdict.kind is VerdictKind.FAIL
             assert verdict.reason.startswith("predicted below half of the bare kernel's speed; lif")
-            assert verdict.details[CAUSE] == SPEED and too_slow(verdict.details)
+            assert verdict.too_slow and Speed.of(verdict.details) == found
+            assert owed(work.state).action == "override"  # no other lowering is asked for
             with pytest.raises(StoreError, match="G3 fail"):
                 work.accept()
             taken = replace(verdict, kind=VerdictKind.OVERRIDDEN, reason="a first try", by="tester")
             work.give(taken)
             assert work.accept().level is Level.OVERRIDDEN
+            monkeypatch.setattr(lowering_check, "beside", lambda *_: {}["a bug"])
+            assert work.weigh_lowered().unfinished

@@ -14,7 +14,6 @@ from engine.build.tools.toolchain import Toolchain
 from engine.cuir.printer import print_module
 from engine.errors import InputError, LowerError
 from engine.gates.g3_source.lowering_check import G3
-from engine.gates.g3_source.speed import CAUSE, SPEED
 from engine.llm.errors import Exhausted
 from engine.llm.record import Recorder, Replayer
 from engine.llm.types import Client
@@ -32,6 +31,7 @@ from engine.service.upkeep.recheck import recheck
 from engine.transfer.llm.answer import AnswerError
 from engine.transfer.llm.lowering import LowerTask, marked_source, read_regions
 from engine.types import (
+    TOO_SLOW,
     Artifact,
     Decision,
     DecisionKind,
@@ -112,7 +112,7 @@ def test_a_lowering_of_a_target_that_is_too_slow_stands(
     work: Adaptation, serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No other text makes the target faster; that G3 fails is the session's to say."""
-    slow = G3(VerdictKind.FAIL, "predicted below half", {CAUSE: SPEED}, "nvcc")
+    slow = G3(VerdictKind.FAIL, "predicted below half", {TOO_SLOW: True}, "nvcc")
     monkeypatch.setattr(work, "judge_source", lambda *_: slow)
     server, client = serve(acts.answer(answer(lower_task(work))))
     result = model(work, client).run("map", 2)

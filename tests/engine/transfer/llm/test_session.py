@@ -15,7 +15,7 @@ from engine.cuir.nodes import Module
 from engine.cuir.printer import print_module
 from engine.errors import InputError
 from engine.gates.g3_source.lowering_check import G3
-from engine.gates.g3_source.speed import CAUSE, SPEED, Speed
+from engine.gates.g3_source.speed import SPEED, Speed
 from engine.gates.outcome import Found
 from engine.llm.client import ServerClient
 from engine.llm.errors import Exhausted
@@ -40,6 +40,7 @@ from engine.transfer.llm.editing import Edit, best
 from engine.transfer.llm.outcome import Outcome, Reached
 from engine.transfer.llm.prompt import Comment, Example, render
 from engine.types import (
+    TOO_SLOW,
     Artifact,
     Decision,
     DecisionKind,
@@ -599,7 +600,7 @@ def test_too_slow_an_edit_is_repaired_and_not_kept(
 
     def slow(*_: object) -> G3:
         speed = Speed(next(times), 980.0, where="a card")
-        details = {SPEED: speed.to_json(), CAUSE: SPEED}
+        details = {SPEED: speed.to_json(), TOO_SLOW: True}
         return G3(VerdictKind.FAIL, "predicted below half", details, "nvcc")
 
     monkeypatch.setattr(ModelGates, "_g2", lambda *_: Outcome(Reached.PASSED, ""))
