@@ -103,12 +103,6 @@ def toolchain() -> Toolchain:
         pytest.skip(str(error))
 
 
-@pytest.fixture
-def judged_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is told again that the process that judges has said in another test."""
-    monkeypatch.setenv(judged_once.ANEW, "1")
-
-
 RunCubridge = Callable[..., "subprocess.CompletedProcess[str]"]
 
 

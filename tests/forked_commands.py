@@ -42,10 +42,11 @@ class Forks:
         self.root = root
         self.answers = answers
         self.lock = threading.Lock()
-        self.process: subprocess.Popen[str] | None = None
+        self.order = threading.Lock()  # one order at a time
+        self.process: subprocess.Popen[bytes] | None = None
         self.warm: warm_children.Warm | None = None
 
-    def started(self) -> subprocess.Popen[str]:
+    def started(self) -> subprocess.Popen[bytes]:
         if self.process is None:
             mine, theirs = warm_children.pair()
             self.warm = warm_children.Warm(mine)
@@ -54,7 +55,8 @@ class Forks:
                     [sys.executable, "-P", "-m", "tests.forked_commands",
                      str(theirs.fileno()), str(self.answers)],
                     env={**os.environ, **warm_children.ALONE, "PYTHONPATH": str(self.root)},
-                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                    # Nothing is read ahead: `select` tells of what has not been read.
+                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0,
                     pass_fds=(theirs.fileno(),),
                 )  # fmt: skip
         return self.process
@@ -73,11 +75,10 @@ class Forks:
         with self.lock:
             process = self.started()
         assert process.stdin is not None and process.stdout is not None
-        with tempfile.TemporaryDirectory(prefix="cubridge-test-") as name:
+        with self.order, tempfile.TemporaryDirectory(prefix="cubridge-test-") as name:
             out, err = Path(name) / "out", Path(name) / "err"
             order = [list(arguments), str(cwd or Path.cwd()), dict(environ), str(out), str(err)]
-            process.stdin.write(json.dumps(order) + "\n")
-            process.stdin.flush()
+            process.stdin.write(json.dumps(order).encode() + b"\n")
             pid = int(process.stdout.readline())
             if not select.select([process.stdout], [], [], SECONDS)[0]:
                 os.kill(pid, 9)

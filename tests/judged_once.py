@@ -3,8 +3,8 @@
 What it says of a module and a spec of the checkout depends on the question alone, and hundreds of
 tests ask the same: is the lifted kernel its reference, is what the rules write the spec. The first
 one asks it, and whoever asks again, in any worker or command, is told what it said, line by line. A
-spec that a test writes is judged anew each time; so is all where a test asks for `judged_anew`,
-which is one that needs the process, or the time that it takes.
+spec that a test writes is judged anew each time; so is all within `anew()`, where a test is of what
+is judged twice.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ import hashlib
 import json
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +55,16 @@ def remember_in(folder: Path) -> None:
         return result
 
     Child.call = call
+
+
+@contextmanager
+def anew() -> Iterator[None]:
+    """Nothing is told again that was said before."""
+    os.environ[ANEW] = "1"
+    try:
+        yield
+    finally:
+        del os.environ[ANEW]
 
 
 def _key(command: str, payload: dict[str, Any]) -> str:

@@ -25,7 +25,7 @@ from engine.gates.g1_g2.by_recipe import BY_RECIPE
 from engine.gates.outcome import Trial
 from engine.gates.runs.case_run import Compare, Row, run_deck
 from engine.gates.runs.deck_cases import bent
-from engine.gates.runs.nan_inputs import MODE, under_mask_cases
+from engine.gates.runs.nan_inputs import MODE, PADDED, under_mask_cases
 from engine.gates.runs.output_comparison import lse_equal, rows_equal
 from engine.gates.runs.subject import Failure, Subject, at_sight, without_value
 from engine.spec.recipes.recipe import Recipe
@@ -33,7 +33,6 @@ from engine.spec.reference.oracle import Expected, expected, output_as_bhnd
 from engine.transfer.binding import Binding
 from engine.transfer.ranges import reads_pairs
 
-DRAWN = 6  # the turn in which ids have padding at their end
 EMPTY = "NaN in rows without a kept key, whose O must be 0"
 
 
@@ -49,10 +48,13 @@ def tried(module: Module, recipe: Recipe, binding: Binding) -> Trial:
     if failure is not None:
         return Trial(False, failure.reason)
     deck = few_cases(subject)
-    sizes = ", ".join(dict.fromkeys(f"{c.Nq} x {c.Nk}" for c in deck))
-    failure, _ = run_deck(BY_READING, subject, deck, lambda _: None)
+    failure, rows = run_deck(BY_READING, subject, deck, lambda _: None)
     # Numbers too wide at the largest sizes say less than a run that is wrong.
     failure = failure or at_sight(subject)
+    compared = {row["case"] for row in rows if "skipped" not in row}
+    sizes = ", ".join(dict.fromkeys(f"{c.Nq} x {c.Nk}" for c in deck if str(c) in compared))
+    if failure is None and not sizes:
+        return Trial(problem="the spec allows none of the sizes that are tried")
     return Trial(fault="" if failure is None else failure.reason, sizes=sizes)
 
 
@@ -71,7 +73,7 @@ def few_cases(subject: Subject) -> list[Case]:
     at = tiles_of(subject.module) or UNKNOWN
     masked = subject.recipe.keep != Num(True)
     own = constants(subject.recipe.expressions())
-    turn = DRAWN if reads_pairs(subject.recipe.keep) else 0
+    turn = PADDED if reads_pairs(subject.recipe.keep) else 0
     deck: list[Case] = [_wide(at, turn), _tall(at, turn)]
     deck += edges(own, at) if masked else []
     deck += under_mask_cases(at) if masked else []

@@ -27,6 +27,7 @@ from engine.spec.reference.oracle import Expected, expected, output_as_bhnd
 from engine.transfer.inside import inside
 
 MODE = "under mask"
+PADDED = 6  # the turn in which ids have padding at their end
 MAX_WIDE = 512  # the largest constant that is worth a run of a second
 
 
@@ -114,9 +115,9 @@ def under_mask_cases(tiles: Tiles | None, constants: Sequence[int] = ()) -> Iter
     at = tiles or Tiles(128, 64)
     rows, keys = at.rows + 9, 2 * at.keys + 22
     # More keys than rows, or the first block may end its keys where a tile ends.
-    yield Case(2, 1, 1, rows, max(rows + 5, keys), modes=(MODE,), turn=6)
-    yield Case(1, 1, 1, rows, min(14, at.keys), modes=(MODE,), turn=6)
+    yield Case(2, 1, 1, rows, max(rows + 5, keys), modes=(MODE,), turn=PADDED)
+    yield Case(1, 1, 1, rows, min(14, at.keys), modes=(MODE,), turn=PADDED)
     wide = max((c for c in constants if at.rows < c <= MAX_WIDE), default=0)
     if wide:
         n = (wide // at.rows + 2) * at.rows + 9
-        yield Case(1, 1, 1, n, n, modes=(MODE,), turn=6)
+        yield Case(1, 1, 1, n, n, modes=(MODE,), turn=PADDED)

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import signal
 import subprocess
 import threading
 from collections.abc import Callable, Mapping
@@ -138,7 +140,7 @@ class Costing:
         """End the process."""
         self._told = lambda _name, _cost: None
         with contextlib.suppress(OSError):
-            self._process.kill()
+            os.killpg(self._process.pid, signal.SIGKILL)  # a trial too
         self._process.wait()
 
     def _ask(self, awaited: tuple[str, type[Cost | Timeline]], message: Mapping[str, Any]) -> None:

@@ -4,21 +4,23 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import os
 import queue
+import resource
+import select
 import signal
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
-from functools import cache
+from functools import cache, partial
 from typing import Any, TextIO, TypeVar
 
 from engine.child.wire import failure_of
 from engine.cost.timeline.events import Timeline
 from engine.cuir.nodes import Module
 from engine.cuir.parser import parse_module
-from engine.errors import InputError
 from engine.gates.g3_source.speed import Setting, setting_of
 from engine.gates.outcome import Trial
 from engine.lower.spelling.legal import legal
@@ -29,7 +31,7 @@ from engine.transfer.proposals.review import compose
 from engine.types import Decision, DecisionKind
 
 LONGEST = 20  # CPU seconds that a target is tried for
-Answer = Callable[[frozenset[str]], dict[str, Any]]
+POLL = 0.05  # seconds between two looks at a trial
 T = TypeVar("T")
 
 
@@ -72,22 +74,35 @@ def main() -> None:
     def cost(gone: frozenset[str]) -> dict[str, Any]:
         return {"cost": _cost(lambda: without(gone), setting).to_json()}
 
-    @cache
-    def trial(gone: frozenset[str]) -> dict[str, Any]:
-        return {"trial": asdict(_tried(lambda: without(gone), question))}
+    def tried(gone: frozenset[str]) -> Trial:
+        return _tried(without(gone), question)
 
     hunks = [(h.id, frozenset(question.without[h.id])) for h in question.proposal.hunks]
-    todo: list[tuple[str, frozenset[str], Answer]] = [(ALL, frozenset(), cost)]
-    todo += [(name, gone, cost) for name, gone in hunks]
-    todo += [(name, gone, trial) for name, gone in hunks if question.tries]
+    todo: list[tuple[str, frozenset[str], bool]] = [(ALL, frozenset(), False)]
+    todo += [(name, gone, False) for name, gone in hunks]
+    todo += [(name, gone, True) for name, gone in hunks if question.tries]
     say(name=EXPERT, cost=_cost(lambda: base, setting).to_json())
+    known: dict[frozenset[str], Trial] = {}
+    trial: _Apart | None = None
     while True:
-        block = not todo  # all hunks are told: wait for targets
+        if trial is not None and (found := trial.answer()) is not None:
+            known[trial.gone] = found
+            say(name=trial.name, trial=asdict(found))
+            trial = None
         try:
-            given = waiting.get(block=block)
+            # All hunks are told: wait for targets.
+            pause = None if trial is None else POLL
+            given = waiting.get(block=trial is not None or not todo, timeout=pause)
         except queue.Empty:
-            name, gone, answer = todo.pop(0)
-            say(name=name, **answer(gone))
+            if trial is not None:
+                continue
+            name, gone, tries = todo.pop(0)
+            if not tries:
+                say(name=name, **cost(gone))
+            elif gone in known:
+                say(name=name, trial=asdict(known[gone]))
+            else:
+                trial = _Apart(name, gone, partial(tried, gone))
             continue
         if "first" in given:
             todo.sort(key=lambda each: (each[0] != ALL, each[0] != given["first"]))
@@ -100,27 +115,41 @@ def main() -> None:
             say(name=name, cost=_cost(_reading(given["target"]), setting).to_json())
 
 
-def _tried(make: Callable[[], Module], question: Question) -> Trial:
-    """What the target computes at a few sizes. torch is loaded here, where nobody waits for it."""
-    import torch
+class _Apart:
+    """A trial in a copy of this process: targets are costed meanwhile, and it ends at its limit."""
 
+    def __init__(self, name: str, gone: frozenset[str], make: Callable[[], Trial]) -> None:
+        self.name, self.gone = name, gone
+        # Loaded where nobody waits for it, before there is a copy: a copy has no threads.
+        importlib.import_module("engine.gates.g1_g2.few_sizes")
+        importlib.import_module("torch").set_num_threads(1)
+        self._reader, writer = os.pipe()
+        self._pid = os.fork()
+        if self._pid == 0:
+            resource.setrlimit(resource.RLIMIT_CPU, (LONGEST, LONGEST))
+            found = _or_problem(make, lambda words: Trial(problem=words))
+            os.write(writer, json.dumps(asdict(found)).encode())
+            os._exit(0)
+        os.close(writer)
+
+    def answer(self) -> Trial | None:
+        """What it found, once it has ended."""
+        if not select.select([self._reader], [], [], 0)[0]:
+            return None
+        with os.fdopen(self._reader, "rb") as stream:
+            text = stream.read()
+        os.waitpid(self._pid, 0)
+        if not text:
+            return Trial(problem=f"it takes longer than {LONGEST} seconds of a processor")
+        return Trial(**json.loads(text))
+
+
+def _tried(target: Module, question: Question) -> Trial:
     from engine.gates.g1_g2.few_sizes import tried
 
     recipe, binding = question.recipe, question.binding
     assert recipe is not None and binding is not None
-    torch.set_num_threads(1)
-    signal.signal(signal.SIGPROF, _too_long)
-    signal.setitimer(signal.ITIMER_PROF, LONGEST)
-    try:
-        return _or_problem(
-            lambda: tried(make(), recipe, binding), lambda words: Trial(problem=words)
-        )
-    finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
-
-
-def _too_long(*_: object) -> None:
-    raise InputError(f"a run takes longer than {LONGEST} seconds")
+    return tried(target, recipe, binding)
 
 
 def _reading(text: str) -> Callable[[], Module]:
@@ -148,7 +177,7 @@ def _or_problem(make: Callable[[], T], problem: Callable[[str], T]) -> T:
 def _read(requests: TextIO, waiting: queue.SimpleQueue[Mapping[str, Any]]) -> None:
     for line in requests:
         waiting.put(json.loads(line))
-    os._exit(0)  # whoever asked is gone
+    os.killpg(0, signal.SIGKILL)  # whoever asked is gone; a trial is of this process's own group
 
 
 if __name__ == "__main__":

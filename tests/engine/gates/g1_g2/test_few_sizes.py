@@ -8,6 +8,7 @@ import pytest
 
 from engine.cuir.changes.ids import assign
 from engine.cuir.nodes import Module
+from engine.cuir.parser import parse_expr
 from engine.gates.g1_g2.few_sizes import tried
 from engine.gates.outcome import Trial
 from engine.lower.spelling.legal import legal
@@ -83,6 +84,12 @@ def test_what_is_no_program_is_not_run() -> None:
     found = tried(PLAN.without("score_factor = "), RECIPE, PLAN.binding)
     said = "score_factor is not defined: s = map(s, lambda x: rcp_approx("
     assert not found.checks and found.fault.startswith(said)
+
+
+def test_no_size_that_the_spec_allows_is_no_answer() -> None:
+    recipe = replace(RECIPE, constraints=(parse_expr("Nq % 1000 == 0"),))
+    found = tried(PLAN.without(), recipe, PLAN.binding)
+    assert found == Trial(problem="the spec allows none of the sizes that are tried")
 
 
 def test_nothing_of_a_person_s_is_run() -> None:
