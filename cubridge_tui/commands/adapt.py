@@ -181,7 +181,6 @@ def _walk(
 def lower_and_judge(work: Adaptation, stages: Stages, model: ModelRun | None) -> bool:
     """Lowers by the templates; what they cannot write, or write wrong, a model may write."""
     from engine.errors import LowerError
-    from engine.gates.g3_source.speed import too_slow
     from engine.types import VerdictKind
 
     begin = time.monotonic()
@@ -197,7 +196,7 @@ def lower_and_judge(work: Adaptation, stages: Stages, model: ModelRun | None) ->
             return False
         if verdict.kind is not VerdictKind.FAIL:
             return True
-        if too_slow(verdict.details):  # no other lowering makes the target faster
+        if verdict.too_slow:  # no other lowering makes the target faster
             return False
         why = verdict.reason
     if model is None:
@@ -220,7 +219,6 @@ def _finish(
     code: int,
     model: ModelRun | None,
 ) -> int:
-    from engine.gates.g3_source.speed import too_slow
     from engine.types import Gate, Level, VerdictKind
 
     state = work.state
@@ -242,7 +240,7 @@ def _finish(
                 from engine.service.session.package_export import export_session
 
                 say(f"package written to {export_session(work, Path(args.export))}")
-    elif args.accept and (g3 := state.verdict(Gate.G3)) is not None and too_slow(g3.details):
+    elif args.accept and (g3 := state.verdict(Gate.G3)) is not None and g3.too_slow:
         say(
             f"not accepted: the target is too slow\n  fix: `cubridge --session {work.writer.id}`: "
             "O there accepts it as overridden, in your name and with a reason"

@@ -118,6 +118,9 @@ def owed(state: SessionState) -> Owed:
         return _again(lowered, "Lower to CUDA and run G3", Step.LOWER)
     if failed is not None:
         found = _failure(failed)
+        if failed.too_slow:
+            words = "G3 failed the target's speed: O accepts it as overridden, w says more"
+            return Owed(words, "override", None, f"G3 failed: {failed.reason}")
         if failed.gate is Gate.G3:
             return replace(found, words=f"{found.words}; M lets a model write the lowering")
         return found

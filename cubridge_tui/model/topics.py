@@ -63,7 +63,7 @@ def topics(snap: Snapshot) -> tuple[Topic, ...]:
     if snap.target is not None and snap.target != snap.lifted:
         out.append(Topic.LOWER)
     lowered = state.verdict(Gate.G3)
-    failed = lowered is not None and lowered.kind is VerdictKind.FAIL
+    failed = lowered is not None and lowered.kind is VerdictKind.FAIL and not lowered.too_slow
     wanted = wanted_step(state)
     open_step = next((step_of(p) for p, _, d in snap.meanings if d is None), None)
     first = Topic.EDIT

@@ -103,7 +103,7 @@ class _Builder:
                     spec[name] = DTypeValue(DTYPES[id])
                 case Num(number):
                     spec[name] = _constant(number)
-        context = RuleContext(self.arch, self.threads, said=False)
+        context = RuleContext(self.arch, self.threads, primitives=False)
         self.typer = WarpgroupTyper(self.module, context, spec, self.returned)
         self.typer.warpgroup = self.warpgroup
         self.typer.kind = "kernel"

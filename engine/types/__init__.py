@@ -60,6 +60,7 @@ _GATE_STAGE = {
 
 
 UNFINISHED = "unfinished"  # the detail of a gate that was begun and came to no verdict
+TOO_SLOW = "too_slow"  # the detail of a G3 that fails the target's speed, and nothing else
 
 
 class VerdictKind(StrEnum):
@@ -139,6 +140,11 @@ class Verdict:
     def unfinished(self) -> bool:
         """True where the gate was begun and what judges was ended: it may be run again."""
         return self.kind is VerdictKind.NOT_RUN and bool(self.details.get(UNFINISHED))
+
+    @property
+    def too_slow(self) -> bool:
+        """True where only the target's speed fails: no other lowering helps."""
+        return self.kind is VerdictKind.FAIL and bool(self.details.get(TOO_SLOW))
 
     @property
     def stops(self) -> bool:

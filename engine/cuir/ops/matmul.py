@@ -14,9 +14,9 @@ from engine.cuir.ops.spec import (
     Who,
     async_tiles,
     mismatch,
+    no_primitive,
     nothing,
     op,
-    unsaid,
 )
 from engine.cuir.types import Nothing, Scalar, SharedType, TileType, Type
 
@@ -75,7 +75,7 @@ def _gemm_async_init(context: RuleContext, acc: Type, a: Type, b: Type) -> Type:
 def _async_product(context: RuleContext, name: str, acc: Type, a: Type, b: Type) -> Type:
     async_tiles(context, name, a, b)
     if isinstance(a, SharedType) and isinstance(b, SharedType) and not b.transposed:
-        unsaid(
+        no_primitive(
             context,
             f"{name}: beside a left operand in shared memory the right one is a transpose; only a "
             "left operand in registers goes with rows as they lie",

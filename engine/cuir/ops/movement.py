@@ -11,9 +11,9 @@ from engine.cuir.ops.spec import (
     Trait,
     Who,
     mismatch,
+    no_primitive,
     nothing,
     op,
-    unsaid,
 )
 from engine.cuir.types import DTYPES, GmemTileType, Nothing, SharedType, TileType, Type
 
@@ -48,7 +48,7 @@ def _store(context: RuleContext, dst: Type, src: Type) -> Type:
     family = src.layout.family
     if isinstance(dst, SharedType):
         if not family.stores_shared:
-            unsaid(context, f"store: {src.layout} goes straight to global memory")
+            no_primitive(context, f"store: {src.layout} goes straight to global memory")
         if (dst.rows, dst.cols) != (src.layout.rows, src.layout.cols):
             mismatch(f"store: {src.layout} does not fit {dst}")
     if isinstance(dst, GmemTileType):
@@ -56,7 +56,7 @@ def _store(context: RuleContext, dst: Type, src: Type) -> Type:
             mismatch(f"store needs a tile of rows, and {dst.view.field} gives a vector")
         if dst.view.dtype not in family.stores_global:
             wanted = " or ".join(family.stores_global)
-            unsaid(
+            no_primitive(
                 context,
                 f"store: {src.layout} goes to global memory as {wanted}, and {dst.view.field} "
                 f"holds {dst.view.dtype}" if wanted else
@@ -76,7 +76,7 @@ def _store_rows(context: RuleContext, dst: Type, row: Type) -> Type:
         if row.layout.role != "row":
             mismatch(f"store_rows writes a row vector, not {row}", "layout_mismatch")
         if row.dtype != "f32":
-            unsaid(context, f"store_rows writes f32 values, not {row}")
+            no_primitive(context, f"store_rows writes f32 values, not {row}")
         _whole(row)
     if isinstance(dst, GmemTileType) and not dst.vector:
         mismatch(
@@ -84,7 +84,9 @@ def _store_rows(context: RuleContext, dst: Type, row: Type) -> Type:
             "but its last dimension"
         )
     if isinstance(dst, GmemTileType) and DTYPES[dst.view.dtype].holds != "float":
-        unsaid(context, f"store_rows writes floats, and {dst.view.field} holds {dst.view.dtype}")
+        no_primitive(
+            context, f"store_rows writes floats, and {dst.view.field} holds {dst.view.dtype}"
+        )
     return Nothing()
 
 

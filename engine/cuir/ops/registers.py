@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine.cuir.nodes import Binary, Expr, Lambda, Name, names_in
-from engine.cuir.ops.spec import Effect, RuleContext, Trait, Who, mismatch, op, unsaid
+from engine.cuir.ops.spec import Effect, RuleContext, Trait, Who, mismatch, no_primitive, op
 from engine.cuir.types import (
     DTypeValue,
     GmemTileType,
@@ -93,7 +93,7 @@ def in_registers(
     """A tile that stays in memory is taken up as a further operand of map or keep, and by no other
     op; `lines`: the op takes whole rows up itself."""
     if tile.in_memory and not (lines and tile.layout.family.name == LINES):
-        unsaid(
+        no_primitive(
             context,
             f"{op_name} takes a tile in registers, and {tile} stays in memory until it is a second "
             "or later operand of map or keep",
@@ -198,7 +198,7 @@ def _reduction(context: RuleContext, name: str, tile: Type, old: Type) -> TileTy
     in_registers(context, name, tile, lines=True)
     for part in (tile, old):
         if part.dtype != "f32":
-            unsaid(context, f"{name} takes f32 tiles, not {part}")
+            no_primitive(context, f"{name} takes f32 tiles, not {part}")
     if (
         old.layout.role != "row"
         or old.layout.rows != tile.layout.rows
@@ -273,7 +273,7 @@ def _load_vector(context: RuleContext, kind: str, layout: Type, tile: Type) -> T
     if made.base is None:
         made = vector_layout("row_of" if kind == "rows" else "col_of", made)
     else:
-        unsaid(context, f"load_{kind} takes an accumulator's layout, not {made}")
+        no_primitive(context, f"load_{kind} takes an accumulator's layout, not {made}")
     if made.role != kind[:-1]:
         mismatch(f"load_{kind} cannot fill {made}", "layout_mismatch")
     # A warpgroup has no registers to spare for a value of every column.

@@ -115,17 +115,17 @@ def mismatch(message: str, kind: str = "type_mismatch") -> NoReturn:
 
 @dataclass(frozen=True, slots=True)
 class RuleContext:
-    """What a type rule may ask besides the operands. `said`: the op must be one that a primitive
-    of the headers does with these operands; what is only run need not be."""
+    """What a type rule may ask besides the operands. `primitives`: the op must be one that a
+    primitive of the headers does with these operands; what is only run need not be."""
 
     arch: Arch
     threads: int | None = None
-    said: bool = True
+    primitives: bool = True
 
 
-def unsaid(context: RuleContext, message: str) -> None:
+def no_primitive(context: RuleContext, message: str) -> None:
     """What the op means, and no primitive does."""
-    if context.said:
+    if context.primitives:
         mismatch(message, "no_primitive")
 
 

@@ -56,11 +56,10 @@ from engine.errors import InputError
 _DEPTH = 32  # calls of calls that are followed
 
 
-def check(module: Module, *, said: bool = True) -> tuple[Finding, ...]:
-    """Everything that is wrong with `module` before it runs, in the order of its text; without
-    `said` also what no primitive of the headers does may stand in it."""
+def check(module: Module) -> tuple[Finding, ...]:
+    """Everything that is wrong with `module` before it runs, in the order of its text."""
     try:
-        checker = _Checker(module, said)
+        checker = _Checker(module)
     except InputError as error:
         where: Path = (module.functions[0].name,) if module.functions else ("",)
         return (Finding("not_on_arch", where, error.message),)
@@ -81,8 +80,8 @@ def names_at(module: Module, paths: Collection[Path]) -> Mapping[Path, Mapping[s
 
 
 class _Checker:
-    def __init__(self, module: Module, said: bool = True) -> None:
-        self.module, self.said = module, said
+    def __init__(self, module: Module) -> None:
+        self.module = module
         self.arch = arch_of(module)
         self.facts = Facts(module)
         self.findings: dict[tuple[str, Path], Finding] = {}
@@ -90,7 +89,7 @@ class _Checker:
         self.visited: set[str] = set()
         self.path: Path = ()
         self.launch: Launch | None = None
-        self.typer = Typer(module, RuleContext(self.arch, said=said), self.spec, self.call)
+        self.typer = Typer(module, RuleContext(self.arch), self.spec, self.call)
         self.depth = 0
         self.returned: list[Type] = []
         self.active: set[str] = set()
@@ -326,7 +325,7 @@ class _Checker:
             ):
                 launch.group = group
                 self.typer = WarpgroupTyper(
-                    self.module, RuleContext(self.arch, threads, self.said), self.spec, self.call
+                    self.module, RuleContext(self.arch, threads), self.spec, self.call
                 )
                 self.typer.warpgroup = group
                 self.function(function, dict(inner))

@@ -30,7 +30,7 @@ from engine.lift.files.meanings import known_meanings, like, unexplained
 from engine.lower.lower import Lowered
 from engine.lower.spans import allowed_spans, union, verify_spans
 from engine.spec.recipes.recipe import Recipe
-from engine.types import UNFINISHED, VerdictKind
+from engine.types import TOO_SLOW, UNFINISHED, VerdictKind
 
 Lowering = Lowered
 Progress = Callable[[str], None]
@@ -57,8 +57,9 @@ def judge_lowered(
     cancel: threading.Event | None = None,
     progress: Progress = lambda _: None,
 ) -> G3:
-    """Spans, relift of every specialisation, compile, resources: the first thing wrong, or a pass,
-    which says the predicted speed. `recipe` is what the spec asks for, where it was read.
+    """Spans, relift of every specialisation, compile, resources, predicted speed: the first thing
+    wrong, or a pass. Where the speed alone is wrong, the detail `TOO_SLOW` says so. `recipe` is
+    what the spec asks for, where it was read.
 
     Raises:
         Interrupted: `cancel` was set.
@@ -93,6 +94,10 @@ def judge_lowered(
     speed = beside(lifted.module, target, recipe)
     details[SPEED] = speed.to_json()
     reason += f"; {speed.words}"
+    if speed.slow:
+        details[TOO_SLOW] = True
+        reason = f"predicted below half of the bare kernel's speed; {reason}"
+        return G3(VerdictKind.FAIL, reason, details, made.compiler)
     return G3(VerdictKind.PASS, reason, details, made.compiler)
 
 

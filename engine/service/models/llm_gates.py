@@ -11,7 +11,7 @@ from engine.cuir.changes.diff import diff
 from engine.cuir.nodes import Module, Path
 from engine.errors import CuBridgeError, InputError, LowerError
 from engine.gates.g3_source.lowering_check import G3
-from engine.gates.g3_source.speed import SPEED, Speed
+from engine.gates.g3_source.speed import Speed
 from engine.lift import lift_source
 from engine.lower.lower import lower
 from engine.service.models.llm_findings import found_words, speed_words
@@ -22,7 +22,7 @@ from engine.transfer.binding import Binding
 from engine.transfer.llm.editing import Edit, Gates
 from engine.transfer.llm.outcome import Outcome, Reached
 from engine.transfer.llm.prompt import Task
-from engine.types import Gate, VerdictKind
+from engine.types import TOO_SLOW, Gate, VerdictKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +81,8 @@ class ModelGates:
         return Outcome(Reached.G2, there.reason, op, there.details)
 
     def _g3(self, module: Module, recipe: Recipe | None, found: Outcome[Edit]) -> Outcome[Edit]:
-        """The text of G3 and, where nvcc is, its compile: a model can repair what fails there, and
-        hears of the speed of what passes."""
+        """The text of G3 and, where nvcc is, its compile and speed: a model can repair what fails
+        there, and hears of the speed of what passes."""
         work = self.work
         try:
             lowered = lower(work.lifted, module)
@@ -94,16 +94,19 @@ class ModelGates:
         except Exception as error:  # a text that nobody thought of must not end the session
             reason = f"it cannot be lowered ({type(error).__name__}: {error})"
             return Outcome(Reached.LOWERING, reason)
+        speed = Speed.of(result.details)
+        if speed is not None and result.details.get(TOO_SLOW):
+            said = speed_words(speed, result.details)
+            return Outcome(Reached.LOWERING, result.reason, found=said, microseconds=speed.us)
         if result.kind is VerdictKind.FAIL:
             pairs = diff(self.task.base, module).pairs
             ids = {new: self.task.ids[old] for old, new in pairs.items() if old in self.task.ids}
             said = compilers_words(work, result, lowered.source, module, ids)
             return Outcome(Reached.LOWERING, result.reason, found=said)
-        speed = Speed.of(result.details)
         if speed is None or speed.problem:
             return found
-        details = {**found.details, SPEED: speed.to_json()}
-        return replace(found, details=details, better=speed_words(speed, result.details))
+        better = speed_words(speed, result.details)
+        return replace(found, microseconds=speed.us, better=better)
 
 
 def compilers_words(

@@ -24,6 +24,7 @@ from engine.transfer.llm.answer import AnswerError, AnswerRefused, reason_of
 from engine.transfer.llm.lowering import LowerTask, lower_messages, lowered_source, read_regions
 from engine.transfer.llm.outcome import Outcome, Reached
 from engine.types import (
+    TOO_SLOW,
     Artifact,
     Decision,
     DecisionKind,
@@ -102,7 +103,8 @@ class ModelLower(Conversation[Texts]):
             found = self.work.judge_source(self.work.target, source, self.work.recipe)
         except CuBridgeError as error:
             return Outcome(Reached.G3, str(error), stage="Gate G3 found:", value=texts)
-        if found.kind is VerdictKind.FAIL:
+        # No other text makes the target faster: a person may take it as overridden.
+        if found.kind is VerdictKind.FAIL and not found.details.get(TOO_SLOW):
             said = compilers_words(self.work, found, source, self.work.target, {})
             return Outcome(
                 Reached.G3, found.reason, stage="Gate G3 found:", found=said, value=texts

@@ -14,6 +14,7 @@ from engine.cuir.nodes import free_names
 from engine.cuir.parser import parse_expr
 from engine.cuir.scalar import Env, evaluate
 from engine.cuir.static.device_scalars import DeviceScalars
+from engine.errors import CuirError
 from engine.spec.recipes.recipe import Input, Recipe
 
 # An extra input's value at named dimensions: `table(input, {"b": 0, "Nk": 5}, sizes)`.
@@ -96,9 +97,16 @@ def mask_inputs(recipe: Recipe) -> tuple[Input, ...]:
 
 def kept_share(recipe: Recipe, sizes: Mapping[str, int]) -> float:
     """The share of pairs that a mask keeps, in (0, 1], counted at `ROWS` rows of the first batch
-    and head, with example values of the inputs that it reads."""
+    and head, with example values of the inputs that it reads.
+
+    Raises:
+        CuirError: the mask cannot be computed with these.
+    """
     kept = kept_pairs(recipe, {**sizes, "D": 128, "Dv": 128})
     queries, keys = sizes["Nq"], sizes["Nk"]
     rows = [(2 * n + 1) * queries // (2 * ROWS) for n in range(ROWS)]
-    count = sum(bool(kept(i, j)) for i in rows for j in range(keys))
+    try:
+        count = sum(bool(kept(i, j)) for i in rows for j in range(keys))
+    except ArithmeticError as error:  # an example is no divisor
+        raise CuirError(f"the mask cannot be computed with example values: {error}") from None
     return max(count, 1) / (len(rows) * keys)

@@ -47,9 +47,7 @@ _STAGES: Mapping[Reached, str] = {
     Reached.UNMET: (
         "It computes the person's function (gate G2 passed), but not all that was asked is there:"
     ),
-    Reached.LOWERING: (
-        "It computes the person's function (gate G2 passed), but it cannot be built (gate G3):"
-    ),
+    Reached.LOWERING: "It computes the person's function (gate G2 passed), but gate G3 fails:",
 }
 
 
@@ -118,9 +116,7 @@ def best(attempts: Sequence[Attempt[Edit]]) -> Attempt[Edit] | None:
 
 
 def _us(outcome: Outcome[Edit]) -> float:
-    """Microseconds that it is predicted to take, where that was asked for."""
-    speed = outcome.details.get("speed")
-    return float(speed["us"]) if isinstance(speed, Mapping) else math.inf
+    return math.inf if outcome.microseconds is None else outcome.microseconds
 
 
 def _runs(outcome: Outcome[Edit]) -> int:

@@ -87,6 +87,7 @@ class Attempt(Generic[T]):
                 "details": plain_json(self.outcome.details),
                 "found": self.outcome.found,
                 "better": self.outcome.better,
+                "microseconds": self.outcome.microseconds,
             },
         }
         return json.dumps(data, indent=1, ensure_ascii=True) + "\n"

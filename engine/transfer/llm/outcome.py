@@ -36,7 +36,8 @@ class Outcome(Generic[T]):
 
     `value` is what was read of it, where it could be. `op` says where the fault is, and `shown` is
     the statement there; `stage` is said to the model before the reason. `found` is all that a
-    compiler found, for the model. Where it passed, `better` asks for a better one.
+    compiler found, for the model. Where it passed, `better` asks for a better one; `microseconds`
+    is what it is predicted to take, where that was asked for.
     """
 
     reached: Reached
@@ -48,3 +49,4 @@ class Outcome(Generic[T]):
     value: T | None = None
     found: str = ""
     better: str = ""
+    microseconds: float | None = None

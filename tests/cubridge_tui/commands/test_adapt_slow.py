@@ -13,7 +13,7 @@ from engine.gates.g3_source.speed import SPEED, Speed
 from engine.gates.outcome import Found
 from engine.service.session import stage_work
 from engine.service.session.stage_work import Work
-from engine.types import Gate, Verdict, VerdictKind
+from engine.types import TOO_SLOW, Gate, Verdict, VerdictKind
 
 
 def test_accept_says_that_it_is_too_slow_and_how_a_person_may_take_it(
@@ -25,7 +25,8 @@ def test_accept_says_that_it_is_too_slow_and_how_a_person_may_take_it(
         return self.found(gate, begin, Found(True, "quick"))
 
     speed = Speed(91764.0, 913.0, where="NVIDIA H100, S 8192")
-    slow = G3(VerdictKind.PASS, f"compiles; {speed.words}", {SPEED: speed.to_json()}, "nvcc")
+    details = {SPEED: speed.to_json(), TOO_SLOW: True}
+    slow = G3(VerdictKind.FAIL, f"too slow; {speed.words}", details, "nvcc")
     monkeypatch.setattr(Work, "_judge", judged)
     monkeypatch.setattr(Work, "weigh_lifted", lambda self: judged(self, Gate.G1, 0.0))
     monkeypatch.setattr(stage_work, "judge_lowered", lambda *_, **__: slow)
@@ -37,7 +38,7 @@ def test_accept_says_that_it_is_too_slow_and_how_a_person_may_take_it(
     result = json.loads(out.out)
     assert code == 1 and result["level"] == "none" and not result["accepted"]
     reason = result["stages"][-1]["reason"]
-    assert reason.startswith("below half of the bare kernel's speed; compiles; predicted to take ")
+    assert reason.startswith("too slow; predicted to take ")
     assert "91,764 us, the bare kernel 913 us (NVIDIA H100, S 8192)" in reason
     assert "not accepted: the target is too slow" in out.err
     assert f"cubridge --session {result['session']}`: O there accepts it as overridden" in out.err

@@ -7,8 +7,10 @@ from pathlib import Path
 import torch
 
 from engine.cuir.execute.schedules.stuck_ops import text_of
+from engine.cuir.findings import Finding
 from engine.cuir.nodes import Module, walk
 from engine.cuir.parser import parse_module
+from engine.cuir.static.check import check
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "cuir"
 torch.set_num_threads(1)
@@ -20,6 +22,11 @@ def golden_text(name: str) -> str:
 
 def golden(name: str) -> Module:
     return parse_module(golden_text(name), f"{name}.cuir")
+
+
+def faults(module: Module) -> tuple[Finding, ...]:
+    """What is wrong with a module that is only run: it may have what no primitive does."""
+    return tuple(f for f in check(module) if f.kind != "no_primitive")
 
 
 def attention(q, k, v, scale):

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
-from helpers import exact_error, golden_text, make_inputs, path_of
+from helpers import exact_error, faults, golden_text, make_inputs, path_of
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -13,7 +13,6 @@ from engine.cuir.arch import archs
 from engine.cuir.execute import Limits, Schedule, run_program
 from engine.cuir.execute.state.shared_memory import Access, Region, SharedMemory
 from engine.cuir.parser import parse_module
-from engine.cuir.static.check import check
 from engine.cuir.types import SharedType
 
 HOPPER, SM80 = golden_text("hopper_pingpong"), golden_text("sm80_flash")
@@ -188,7 +187,7 @@ def run(module, D=64, **shape):
 
 
 def clean(module, D=64):
-    assert check(module, said=False) == ()
+    assert faults(module) == ()
     outcome, inputs = run(module, D)
     assert outcome.clean, outcome.findings
     assert max(exact_error(outcome.outputs, inputs)) < 1e-10
@@ -270,7 +269,7 @@ USES = {"sQ": (Q_LOAD, S_GEMM), "sK": (K_LOAD, S_GEMM), "sV": (V_LOAD, O_GEMM), 
 @pytest.mark.parametrize("name", USES)
 def test_a_tile_that_the_async_proxy_cannot_take_is_found_at_each_use(name, by):
     module = edited(HOPPER, *moved(name, by))
-    found = [(f.kind, f.path) for f in check(module, said=False)]
+    found = [(f.kind, f.path) for f in faults(module)]
     assert {kind for kind, _ in found} == {"misaligned"}
     for statement in USES[name]:
         assert set(path_of(module, statement)) <= {path for _, path in found}
@@ -284,13 +283,13 @@ def test_a_column_view_is_aligned_as_its_tile():
         "sK[stage]", "columns[48](sK[stage])"
     )
     module = edited(HOPPER, (S_GEMM, wide), *moved("sK", 16))
-    found = [(f.kind, f.path) for f in check(module, said=False)]
+    found = [(f.kind, f.path) for f in faults(module)]
     assert ("misaligned", path_of(module, wide)[0]) in found
 
 
 def test_an_offset_known_when_it_runs_alone_is_judged_then():
     module = edited(HOPPER, *moved("sO", "args.Nk % 2 * 16"))
-    assert check(module, said=False) == ()
+    assert faults(module) == ()
     assert run(module)[0].clean
     outcome, _ = run(module, Nk=301)
     assert outcome.status == "failed"
@@ -342,10 +341,10 @@ def test_a_launch_that_leaves_room_for_rounding_up_is_clean():
 def test_a_launch_without_room_for_rounding_up_is_found(bytes, statement):
     module = edited(HOPPER, (SHARED, f"* sizeof(T) + {bytes})"))
     wanted = ("out_of_bounds", path_of(module, statement)[0])
-    found = [(f.kind, f.path) for f in check(module, said=False)]
+    found = [(f.kind, f.path) for f in faults(module)]
     assert wanted in found and found[0] == wanted
-    assert "1023" in check(module, said=False)[0].message
+    assert "1023" in faults(module)[0].message
     outcome, _ = run(module)
     assert outcome.status == "failed"
     assert (outcome.findings[-1].kind, outcome.findings[-1].path) == wanted
-    assert outcome.findings[-1].message == check(module, said=False)[0].message
+    assert outcome.findings[-1].message == faults(module)[0].message

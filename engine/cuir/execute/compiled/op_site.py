@@ -71,7 +71,7 @@ class OpSite:
                 else:
                     types.append(type_of(value))
                     check_operand(spec, operand, types[-1])
-            return spec.rule(RuleContext(program.arch, part.threads, said=False), *types)
+            return spec.rule(RuleContext(program.arch, part.threads, primitives=False), *types)
         except Mismatch as wrong:
             raise program.stop(wrong.kind, self.path, wrong.message, part) from None
 

@@ -3,13 +3,12 @@
 import numpy as np
 import pytest
 import torch
-from helpers import attention, golden_text, make_inputs, path_of
+from helpers import attention, faults, golden_text, make_inputs, path_of
 
 from engine.cuir.execute import Limits, Schedule, run_program
 from engine.cuir.execute.state.shared_memory import Access, SharedMemory
 from engine.cuir.ops.views import MATMUL_STEP
 from engine.cuir.parser import parse_module
-from engine.cuir.static.check import check
 from engine.cuir.types import SharedType
 
 TEXT = golden_text("hopper_pingpong")  # D 64
@@ -36,7 +35,7 @@ def module(*changes):
 def test_a_matmul_takes_the_first_columns_alone(width, mode):
     inputs = make_inputs(Nq=130, Nk=90)
     narrow = module((WHOLE, narrowed(width)))
-    assert check(narrow, said=False) == ()
+    assert faults(narrow) == ()
     outcome = run_program(narrow, inputs, mode, Schedule(1), FEW)
     assert outcome.clean
     q, k = (inputs[name][..., :width] for name in "qk")
@@ -82,7 +81,7 @@ PLACES = {
 def test_columns_are_for_a_matmul_alone(name):
     old, new, kind, statement = PLACES[name]
     wrong = module((old, new))
-    found = [(f.kind, f.path) for f in check(wrong, said=False)]
+    found = [(f.kind, f.path) for f in faults(wrong)]
     assert any((kind, path) in found for path in path_of(wrong, statement)), found
 
 
@@ -91,7 +90,7 @@ def test_another_arch_has_none():
     old = "sK[step % STAGES]"
     assert sm80.count(f"transpose({old})") == 1
     wrong = parse_module(sm80.replace(f"transpose({old})", f"transpose(columns[16]({old}))"))
-    assert "not_on_arch" in [f.kind for f in check(wrong, said=False)]
+    assert "not_on_arch" in [f.kind for f in faults(wrong)]
 
 
 def memory(found):

@@ -3,11 +3,10 @@
 from dataclasses import replace
 
 import pytest
-from helpers import exact_error, golden, make_inputs, text_of
+from helpers import exact_error, faults, golden, make_inputs, text_of
 
 from engine.cuir.execute import Limits, run_program
 from engine.cuir.nodes import walk
-from engine.cuir.static.check import check
 
 # What may go without changing what the program computes.
 IDLE = {
@@ -30,7 +29,7 @@ def without(body, path):
 
 
 def noticed(module, cases):
-    if check(module, said=False):
+    if faults(module):
         return True
     for inputs in cases:
         outcome = run_program(module, inputs, limits=Limits(sm_count=2))

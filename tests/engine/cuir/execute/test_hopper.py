@@ -1,7 +1,7 @@
 """The Hopper golden program and its broken copies, each reported at its op."""
 
 import pytest
-from helpers import exact_error, golden, golden_text, make_inputs, path_of, typed_ok
+from helpers import exact_error, faults, golden, golden_text, make_inputs, path_of, typed_ok
 
 from engine.cuir.execute import Limits, Schedule, run_program
 from engine.cuir.parser import parse_module
@@ -26,7 +26,7 @@ def test_golden_text_is_canonical():
 
 
 def test_golden_passes_the_static_checks():
-    assert check(golden("hopper_pingpong"), said=False) == ()
+    assert faults(golden("hopper_pingpong")) == ()
     # Its epilogue goes by way of shared memory, which no primitive of ours does.
     (finding,) = check(golden("hopper_pingpong"))
     assert finding.kind == "no_primitive" and "goes straight to global" in finding.message
@@ -291,7 +291,7 @@ def test_static(name):
     old, new, kind, statement = STATIC[name]
     assert TEXT.count(old) == 1
     module = parse_module(TEXT.replace(old, new))
-    found = [(f.kind, f.path) for f in check(module, said=False)]
+    found = [(f.kind, f.path) for f in faults(module)]
     paths = path_of(module, statement) if statement else [("launch", 9)]
     assert any((kind, path) in found for path in paths), found
 
@@ -329,7 +329,7 @@ def test_a_range_of_rows(edits, kind):
         assert old in text
         text = text.replace(old, new)
     module = parse_module(text)
-    found = {f.kind for f in check(module, said=False)}
+    found = {f.kind for f in faults(module)}
     if not found:
         inputs = make_inputs(Nq=130, Nk=100)
         outcome = run_program(module, inputs, "exact", limits=FEW)

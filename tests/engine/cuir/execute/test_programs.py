@@ -2,11 +2,10 @@
 
 import pytest
 import torch
-from helpers import golden, golden_text, make_inputs, path_of
+from helpers import faults, golden, golden_text, make_inputs, path_of
 
 from engine.cuir.execute import Limits, Schedule, run_program
 from engine.cuir.parser import parse_module
-from engine.cuir.static.check import check
 from engine.errors import CuirError
 from tests.engine.cuir.execute.explore import explore
 
@@ -73,7 +72,7 @@ def test_a_function_with_ops_is_called_and_returns():
     outcome = run_program(program(DOUBLE), given)
     assert outcome.clean, outcome
     assert torch.equal(outcome.outputs["y"], given["x"].double())
-    assert check(program(DOUBLE), said=False) == ()
+    assert faults(program(DOUBLE)) == ()
 
 
 def test_outputs_keep_their_nan_where_nothing_writes():
@@ -171,7 +170,7 @@ ONE_BLOCK = HOST.replace("ceil_div(args.N, 32)", "1")
 @pytest.mark.parametrize("words", [3 + 4 * 64, 3 + 4 * 50 + 2, 3])
 def test_bits_are_what_was_put_and_not_set_outside(words):
     module = program(BITS, host=ONE_BLOCK)
-    assert check(module, said=False) == ()
+    assert faults(module) == ()
     x = torch.tensor([7, 30, 31, *[7] * (words - 3)], dtype=torch.int32)
     given = {"x": x, "y": torch.full((64, 32), 9.0),
              "N": words, "alpha": 0.5}  # fmt: skip
@@ -228,7 +227,7 @@ WRONG_BITS = {
 def test_bits_are_for_keep_bits_alone(name):
     old, new, kind = WRONG_BITS[name]
     assert BITS.count(old) == 1
-    found = check(program(BITS.replace(old, new), host=ONE_BLOCK), said=False)
+    found = faults(program(BITS.replace(old, new), host=ONE_BLOCK))
     assert {f.kind for f in found} == {kind}, found
 
 
@@ -236,7 +235,7 @@ def test_bits_are_for_keep_bits_alone(name):
 def test_static_findings(name):
     old, new, kind = STATIC[name]
     assert DOUBLE.count(old) == 1
-    found = check(program(DOUBLE.replace(old, new)), said=False)
+    found = faults(program(DOUBLE.replace(old, new)))
     assert found[0].kind == kind, found
     assert {f.kind for f in found} == {kind}, found
     assert len(found[0].path) > 1 and found[0].message
@@ -244,7 +243,7 @@ def test_static_findings(name):
 
 def test_a_launch_that_does_not_fit_its_kernel():
     wrong = HOST.replace("threads=64", "threads=128")
-    assert [f.kind for f in check(program(DOUBLE, host=wrong), said=False)] == ["launch_mismatch"]
+    assert [f.kind for f in faults(program(DOUBLE, host=wrong))] == ["launch_mismatch"]
     outcome = run_program(program(DOUBLE, host=wrong), inputs())
     assert outcome.status == "failed" and outcome.findings[0].kind == "launch_mismatch"
 
@@ -343,7 +342,7 @@ def launch(args, stream, *, T, D):
 
 def test_launches_run_in_order_and_share_a_workspace():
     module = parse_module(SPLIT)
-    assert check(module, said=False) == ()
+    assert faults(module) == ()
     x = torch.randn(37, 32).half()
     given = {"x": x, "part": torch.zeros(2, 37), "y": torch.zeros(37), "N": 37}
     for mode in ("exact", "typed"):
@@ -406,7 +405,7 @@ def test_the_causal_edit_of_the_reference(rows):
         assert text.count(old) == 1, old
         text = text.replace(old, new)
     module = parse_module(text)
-    assert check(module, said=False) == ()
+    assert faults(module) == ()
     Nq, Nk = rows
     given = make_inputs(Nq=Nq, Nk=Nk)
     outcome = run_program(module, given)
@@ -443,7 +442,7 @@ def test_a_tile_of_a_dense_tensor_is_zero_outside(keys):
         assert text.count(old) == 1, old
         text = text.replace(old, new)
     module = parse_module(text)
-    assert check(module, said=False) == ()
+    assert faults(module) == ()
     bias = torch.randn(150, keys, dtype=torch.float64).float()
     given = make_inputs(Nq=150, Nk=keys) | {"bias": bias}
     outcome = run_program(module, given)
@@ -471,7 +470,7 @@ def test_keep_compares_what_rows_and_keys_carry():
         assert text.count(old) == 1, old
         text = text.replace(old, new)
     module = parse_module(text)
-    assert check(module, said=False) == ()
+    assert faults(module) == ()
     doc = torch.arange(150) // 40
     given = make_inputs(Nq=150, Nk=150) | {"doc": doc}
     outcome = run_program(module, given)

@@ -2,14 +2,13 @@
 
 import pytest
 import torch
-from helpers import path_of
+from helpers import faults, path_of
 
 from engine.cuir.execute import Limits, Schedule, run_program
 from engine.cuir.execute.schedules.stuck_ops import text_of
 from engine.cuir.nodes import walk
 from engine.cuir.parser import parse_module
 from engine.cuir.printer import print_module
-from engine.cuir.static.check import check
 from tests.engine.cuir.execute.explore import explore
 
 TEXT = """\
@@ -88,7 +87,7 @@ def edited(*changes):
 def test_the_text_is_canonical_and_passes_the_checks():
     module = parse_module(TEXT)
     assert print_module(module) == TEXT
-    assert check(module, said=False) == ()
+    assert faults(module) == ()
 
 
 @pytest.mark.parametrize("works", [1, 2, 3, 4, 5, 11])
@@ -232,8 +231,8 @@ STATIC = {
 def test_the_checks_say_so_before_a_run(name):
     changes, kind, where = STATIC[name]
     module = parse_module(edited(*changes))
-    found = {f.path for f in check(module, said=False) if f.kind == kind}
-    assert found & set(path_of(module, where)), check(module, said=False)
+    found = {f.path for f in faults(module) if f.kind == kind}
+    assert found & set(path_of(module, where)), faults(module)
 
 
 BIG = 1 << 31
@@ -264,7 +263,7 @@ def test_the_largest_numbers_of_a_word_are_stored():
 
 @pytest.mark.parametrize("threads", [0, -128, 3_840_000_000])
 def test_a_number_of_threads_that_no_block_has_is_judged_before_it_is_followed(threads):
-    found = check(parse_module(TEXT.replace("threads=384", f"threads={threads}")), said=False)
+    found = faults(parse_module(TEXT.replace("threads=384", f"threads={threads}")))
     assert "launch_mismatch" in {f.kind for f in found}
 
 
@@ -296,7 +295,7 @@ def told(Y, *, T):
 def test_an_op_inside_an_expression_is_found_before_a_run_too(old, new, where):
     text = edited((old, new)).replace("@host\n", DEVICE)
     module = parse_module(text)
-    (finding,) = (f for f in check(module, said=False) if "statement of its own" in f.message)
+    (finding,) = (f for f in faults(module) if "statement of its own" in f.message)
     ran = outcome(text)
     (stopped,) = ran.findings
     assert (finding.kind, finding.message) == (stopped.kind, stopped.message)

@@ -1,11 +1,10 @@
 """Branches for the elected thread, and questions that the executor's units cannot answer."""
 
 import pytest
-from helpers import golden_text, make_inputs
+from helpers import faults, golden_text, make_inputs
 
 from engine.cuir.execute import Limits, run_program
 from engine.cuir.parser import parse_module
-from engine.cuir.static.check import check
 
 TEXT = golden_text("hopper_pingpong")
 FREED = "                if elect():\n                    arrive(k_empty[stage])\n"
@@ -46,7 +45,7 @@ ONE_THREAD = {
 def test_what_sends_the_other_threads_another_way_is_reported_and_not_run(text):
     assert TEXT.count(FREED) == 1
     module = parse_module(TEXT.replace(FREED, text))
-    assert "not_elected" in {f.kind for f in check(module, said=False)}
+    assert "not_elected" in {f.kind for f in faults(module)}
     outcome = run_program(module, make_inputs(Nq=130, Nk=130), limits=Limits(sm_count=3))
     assert outcome.status == "failed"
     assert [f.kind for f in outcome.findings] == ["not_elected"]
@@ -55,6 +54,6 @@ def test_what_sends_the_other_threads_another_way_is_reported_and_not_run(text):
 @pytest.mark.parametrize("text", ONE_THREAD.values(), ids=ONE_THREAD)
 def test_a_branch_for_one_thread_runs(text):
     module = parse_module(TEXT.replace(FREED, text))
-    assert check(module, said=False) == ()
+    assert faults(module) == ()
     outcome = run_program(module, make_inputs(Nq=130, Nk=130), limits=Limits(sm_count=3))
     assert outcome.clean

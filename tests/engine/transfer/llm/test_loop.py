@@ -127,7 +127,7 @@ def test_an_attempt_is_kept_whole() -> None:
     kept = json.loads(attempt.transcript())
     assert kept["outcome"] == {
         "reached": "unsound", "passed": False, "reason": "it is odd", "op": "f/1",
-        "details": {"case": "c"}, "found": "", "better": "",
+        "details": {"case": "c"}, "found": "", "better": "", "microseconds": None,
     }  # fmt: skip
     assert kept["reply"]["text"] == "3" and kept["request"]["messages"][1]["content"] == "question"
     assert attempt.summary() == {

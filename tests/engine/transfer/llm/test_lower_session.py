@@ -13,6 +13,7 @@ from cubridge_tui.cli import main
 from engine.build.tools.toolchain import Toolchain
 from engine.cuir.printer import print_module
 from engine.errors import InputError, LowerError
+from engine.gates.g3_source.lowering_check import G3
 from engine.llm.errors import Exhausted
 from engine.llm.record import Recorder, Replayer
 from engine.llm.types import Client
@@ -30,6 +31,7 @@ from engine.service.upkeep.recheck import recheck
 from engine.transfer.llm.answer import AnswerError
 from engine.transfer.llm.lowering import LowerTask, marked_source, read_regions
 from engine.types import (
+    TOO_SLOW,
     Artifact,
     Decision,
     DecisionKind,
@@ -104,6 +106,20 @@ def answer(task: LowerTask, *, swap: tuple[str, str] = ("", "")) -> str:
 def model(work: Adaptation, client: Client, **more: object) -> ModelLower:
     more.setdefault("consent", lambda _: True)
     return ModelLower(work, client, "fake", **more)  # type: ignore[arg-type]
+
+
+def test_a_lowering_of_a_target_that_is_too_slow_stands(
+    work: Adaptation, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No other text makes the target faster; that G3 fails is the session's to say."""
+    slow = G3(VerdictKind.FAIL, "predicted below half", {TOO_SLOW: True}, "nvcc")
+    monkeypatch.setattr(work, "judge_source", lambda *_: slow)
+    server, client = serve(acts.answer(answer(lower_task(work))))
+    result = model(work, client).run("map", 2)
+    assert result.proposal is not None and len(server.asked) == 1
+    assert result.attempts[-1].reason == "G3: predicted below half"
+    accept_lowering(work, result.proposal)
+    assert work.judge_lowered(work.make_lowering()).kind is VerdictKind.FAIL
 
 
 def test_written_where_the_templates_cannot(

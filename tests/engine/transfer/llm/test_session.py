@@ -40,6 +40,7 @@ from engine.transfer.llm.editing import Edit, best
 from engine.transfer.llm.outcome import Outcome, Reached
 from engine.transfer.llm.prompt import Comment, Example, render
 from engine.types import (
+    TOO_SLOW,
     Artifact,
     Decision,
     DecisionKind,
@@ -585,6 +586,33 @@ def test_compilers_errors_go_back_and_then_the_speed(
     assert result.proposal.transcript == sha256_of(chosen.transcript())
     notes = [e.body.text for e in work.writer.events if isinstance(e.body, Note)]
     assert len(notes) == (third == "down")
+
+
+def test_too_slow_an_edit_is_repaired_and_not_kept(
+    opened: Open, sink_spec: Path, serve: Callable[..., tuple[Server, ServerClient]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """What G3 fails for its speed alone goes back as a failure, with all rounds that are left."""
+    work = opened(sink_spec)
+    right = acts.answer(sink(lifted(work)))
+    server, client = serve(right, right, right)
+    times = iter((9000.0, 8000.0, 8500.0))
+
+    def slow(*_: object) -> G3:
+        speed = Speed(next(times), 980.0, where="a card")
+        details = {SPEED: speed.to_json(), TOO_SLOW: True}
+        return G3(VerdictKind.FAIL, "predicted below half", details, "nvcc")
+
+    monkeypatch.setattr(ModelGates, "_g2", lambda *_: Outcome(Reached.PASSED, ""))
+    monkeypatch.setattr(ModelGates, "_g2_elsewhere", lambda *all_: all_[-1])
+    monkeypatch.setattr(work, "judge_source", slow)
+    result = ModelTransfer(work, client, "fake", lambda _: True).run(2, 1)
+    assert [a.reached for a in result.attempts] == [Reached.LOWERING] * 3 and not result.passed
+    assert best(result.attempts) is result.attempts[1]  # the fastest of those that are too slow
+    second = server.asked[1].prompt
+    assert "but gate G3 fails:" in second and "predicted below half" in second
+    assert "0.11 of the base module's speed" in second and "it is kept" not in second
+    assert "2 answers remain" in second
 
 
 def test_the_headless_run_sends_nothing_unseen(
