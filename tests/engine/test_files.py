@@ -98,7 +98,11 @@ def test_what_takes_a_spec_in_reads_it_as_all_others(kind: str, tmp_path: Path) 
     ODD[kind](path)
     package = load_package(kernel_dir("flash_fwd_sm80"))
     options = choose_options(package)
-    for read in (parsed, _spec_files, lambda p: beginning(package, p, options)):
+    for read in (
+        parsed,
+        lambda p: _spec_files(p, "spec"),
+        lambda p: beginning(package, p, options),
+    ):
         with pytest.raises(InputError, match=f"cannot be read: .*{kind}"):
             read(path)
     assert spec_modules(path) == {}
@@ -108,7 +112,7 @@ def test_a_loop_of_links_and_a_name_that_is_none_are_one_error(tmp_path: Path) -
     (tmp_path / "a.py").symlink_to("b.py")
     (tmp_path / "b.py").symlink_to("a.py")
     for name in (str(tmp_path / "a.py"), "a\0b.py"):
-        for read in (lambda p: read_source(p, {}), parsed, _spec_files):
+        for read in (lambda p: read_source(p, {}), parsed, lambda p: _spec_files(p, "spec")):
             with pytest.raises(InputError, match="cannot be read") as found:
                 read(Path(name))
             assert found.value.fix
