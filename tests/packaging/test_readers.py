@@ -25,7 +25,6 @@ OURS = {  # comes with CuBridge, in a folder of ours
     "engine.package.module": 1,
     "engine.package.vendor": 1,
     "engine.ptx.records": 1,
-    "engine.service.executed.gpu_job": 1,
     "engine.resources": 3,
     "engine.service.models.llm_sending": 1,
     "engine.transfer.llm.prompt": 1,

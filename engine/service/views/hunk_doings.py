@@ -109,8 +109,8 @@ class Doings:
                 if changed:
                     was = edit.old.value if isinstance(edit.old, Assign) else value
                     return f"changes {name}{_difference(was, value)}"
-                if isinstance(value, Call) and value.fn == "gmem" and value.args:
-                    return f"{verb} {name}, a view of {_short(value.args[0])},"
+                if (seen := _viewed(value)) is not None:
+                    return f"{verb} {name}, a view of {_short(seen)},"
                 says = _says(target, named)
                 text = f" = {_short(value)}" if edit.kind is EditKind.INSERT and not says else ""
                 return f"{verb} {name}{text}{says}{',' if says else ''}"
@@ -194,6 +194,13 @@ def _calls(body: Iterable[Stmt]) -> str:
     calls = (stmt_call(s) for _, s in walk_block(tuple(body), ()))
     told = (f"{c.fn} of {name}" for c in calls if c is not None and (name := _first_name(c)))
     return ", ".join(islice(dict.fromkeys(told), MOST))
+
+
+def _viewed(value: Expr) -> Expr | None:
+    """The tensor that a value is a view of."""
+    op = OPS.get(value.fn) if isinstance(value, Call) and value.args else None
+    kind = "" if op is None or op.spelling is None else op.spelling.kind
+    return value.args[0] if isinstance(value, Call) and kind.startswith("view") else None
 
 
 def _contrary(cond: Expr) -> Expr:

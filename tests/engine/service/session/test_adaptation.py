@@ -77,6 +77,7 @@ def test_a_killed_judge_gives_no_verdict_and_the_gate_runs_again(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Killed once it had begun, in the desk as a person uses it."""
+    monkeypatch.setenv(judged_once.ANEW, "1")
     package = find_kernel("flash_fwd_sm80")
     options = choose_options(package, specialisation={"D": "64"})
     session = start(bench, package, find_spec("causal"), options, "tester")
