@@ -35,7 +35,7 @@ from engine.cuir.nodes import (
     walk_block,
     with_blocks,
 )
-from engine.cuir.printer import print_expr, print_function, print_stmts
+from engine.cuir.printer import first_line, print_expr, print_function
 
 ARGS = "args"  # the argument struct's own name: fields are read from it and from nothing else
 
@@ -258,7 +258,7 @@ def _difference(path: Path, left: str, right: str) -> Difference:
 
 
 def _stmt_text(stmt: Stmt) -> str:
-    return print_stmts((shell(stmt),), 0, ("",), {})[0]
+    return first_line(shell(stmt))
 
 
 def _head_text(function: Function) -> str:

@@ -33,6 +33,7 @@ from engine.cuir.nodes import (
     Unary,
 )  # fmt: skip
 
+LONGEST = 60  # letters of a text that is cut
 INDENT = "    "
 
 # Binding strengths, as in Python's grammar; a child prints in parentheses when it binds weaker.
@@ -115,6 +116,16 @@ def _expr(expr: Expr) -> tuple[str, int]:
         case Tuple(items):
             return f"[{', '.join(map(print_expr, items))}]", _ATOM
     raise TypeError(f"not a CuIR expression: {expr!r}")
+
+
+def first_line(stmt: Stmt) -> str:
+    """A statement without what is inside it."""
+    return print_stmts((stmt,), 0, (), {})[0]
+
+
+def cut(text: str) -> str:
+    """A text of one line, no longer than is read at a glance."""
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
 
 
 def print_stmts(

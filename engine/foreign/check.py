@@ -16,7 +16,7 @@ from engine.errors import InputError
 from engine.files import read_text
 from engine.foreign.cases import Case, complete, draw, usual_cases
 from engine.foreign.compile import Compiled, Flags, compile_kernel
-from engine.foreign.includes import reached, read_source
+from engine.foreign.includes import reached, read_included
 from engine.foreign.launcher import Launcher, read_launcher
 from engine.foreign.reach import Launches, kernel_words, preprocessed, reached_functions
 from engine.foreign.record import Executed, execute, launched
@@ -215,7 +215,7 @@ def _all_launched(
     if not words:
         return [], ()
     said(f"looking for sizes that launch {', '.join(words.values())}")
-    texts = [read_source(f) for f in reached(asked.source, asked.flags.includes)]
+    texts = [read_included(f) for f in reached(asked.source, asked.flags.includes)]
     more = launches.showing(set(words), cases, texts)
     return more, tuple(words[n] for n in words if n in launches.never(words, more))
 

@@ -15,7 +15,7 @@ from engine.build.folder.cache import default_cache, locked, prune, write
 from engine.build.tools.process import run
 from engine.build.tools.toolchain import Toolchain, compiler_environ
 from engine.errors import InputError
-from engine.foreign.includes import reached, read_source
+from engine.foreign.includes import reached, read_included
 from engine.foreign.launcher import Launcher
 from engine.ptx.isa.observe import uncovered
 from engine.ptx.parser import parse_module
@@ -208,7 +208,7 @@ class _Build:
         ours += [Path(w) for w in self.flags.more if Path(w).is_file()]
         for file in [*reached(self.source, self.flags.includes), *sorted(ours)]:
             name = str(file).replace(str(self.folder.resolve()), _HERE.decode())
-            out.update(f"{name} {hashlib.sha256(read_source(file)).hexdigest()}".encode())
+            out.update(f"{name} {hashlib.sha256(read_included(file)).hexdigest()}".encode())
         return out.hexdigest()
 
     def known(self, depends: Path) -> bool:

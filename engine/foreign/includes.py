@@ -17,7 +17,7 @@ def roots_of(source: Path, includes: Sequence[str]) -> tuple[Path, ...]:
     return tuple(dict.fromkeys(folders))
 
 
-def read_source(file: Path) -> bytes:
+def read_included(file: Path) -> bytes:
     """A source or a header, as it is; libraries have large ones."""
     return read_file(file, "make it readable")
 
@@ -33,7 +33,7 @@ def reached(source: Path, includes: Sequence[str]) -> dict[Path, Path]:
     todo = [source]
     while todo:
         here = todo.pop()
-        for name in _INCLUDE.findall(read_source(here)):
+        for name in _INCLUDE.findall(read_included(here)):
             words = name.decode("utf-8", "replace")
             for folder in (here.parent, *roots):
                 there = (folder / words).resolve()

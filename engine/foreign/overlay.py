@@ -12,7 +12,7 @@ from pathlib import Path
 
 from engine.errors import InputError
 from engine.foreign.check import Asked
-from engine.foreign.includes import reached, read_source, roots_of
+from engine.foreign.includes import reached, read_included, roots_of
 
 
 def below(asked: Asked) -> dict[Path, Path]:
@@ -44,7 +44,7 @@ def overlaid(asked: Asked, texts: Mapping[Path, bytes], folder: Path) -> Asked:
         if root in places:
             target = places[root] / file.relative_to(root)
             target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(texts[file] if file in texts else read_source(file))
+            target.write_bytes(texts[file] if file in texts else read_included(file))
     # A folder whose copy stands for it is searched no more, so that no original is read.
     searched = [str(places.get(Path(f).resolve(), Path(f))) for f in asked.flags.includes]
     flags = replace(asked.flags, includes=tuple(searched))

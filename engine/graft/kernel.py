@@ -10,8 +10,7 @@ from engine.cuir.static.legal_sizes import USUAL
 from engine.errors import InputError, TransferError
 from engine.files import SOURCE_LIMIT, read_file
 from engine.foreign.check import Asked
-from engine.foreign.includes import reached
-from engine.foreign.includes import read_source as read_header
+from engine.foreign.includes import reached, read_included
 from engine.foreign.launcher import read_launcher
 from engine.foreign.package import MANIFEST, read_package
 from engine.lift.files.kernel_package import KernelPackage, hashes_of
@@ -114,7 +113,7 @@ def _digest(source: Path, asked: Asked) -> bytes:
     for file, root in reached(source, asked.flags.includes).items():
         if file == source.resolve():
             continue
-        data = read_header(file)
+        data = read_included(file)
         name = file.relative_to(root).as_posix()
         out.update(f"{len(name)} {name} {len(data)}\n".encode() + data)
     return out.digest()

@@ -23,7 +23,7 @@ from engine.errors import InputError
 from engine.files import read_text
 from engine.foreign.check import Asked
 from engine.foreign.compile import Compiled, compile_kernel
-from engine.foreign.includes import reached, read_source
+from engine.foreign.includes import reached, read_included
 from engine.foreign.launcher import read_launcher
 from engine.foreign.probe.boundaries import boundaries
 from engine.foreign.probe.codes import Codes
@@ -136,7 +136,7 @@ class _Search:
         before = 0
         for count in range(1, len(order) + 1):
             taken = tuple(f for f, root in files.items() if root in order[:count])
-            texts |= {f: read_source(f) for f in taken if f not in texts}
+            texts |= {f: read_included(f) for f in taken if f not in texts}
             functions = reached_functions(texts.values(), self.bench.entry.name)
             looks = [Look(b, v.name) for f in taken
                      for b in boundaries(f, texts[f], functions, executed.get(f, ()))

@@ -11,7 +11,7 @@ from engine.build.tools.toolchain import Toolchain
 from engine.errors import InputError
 from engine.foreign.check import Asked
 from engine.foreign.compile import Compiled, DoesNotCompile, compile_again
-from engine.foreign.includes import read_source
+from engine.foreign.includes import read_included
 from engine.foreign.launcher import Launcher
 from engine.foreign.overlay import below, overlaid
 from engine.foreign.probe.boundaries import Boundary
@@ -108,7 +108,7 @@ def _inserted(
     for file, wanted in by_file.items():
         new = [(after, number, look.text(number).encode()) for after, number, look in wanted]
         new += [(n, -1, _INLINE) for n in {look.at.begins for _, _, look in wanted} - {-1}]
-        source, parts, done, line = read_source(file), [], 0, 1
+        source, parts, done, line = read_included(file), [], 0, 1
         for after, number, text in sorted(new):
             before = source[done:after]
             line += before.count(b"\n")

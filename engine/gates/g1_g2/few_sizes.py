@@ -6,10 +6,9 @@ Values are those of the recipe: nothing of a person's is run. Runs where torch m
 
 from __future__ import annotations
 
+import pathlib
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path as Place
-from textwrap import shorten
 from typing import Any
 
 from torch import Tensor
@@ -17,7 +16,7 @@ from torch import Tensor
 from engine.cuir.execute.compiled.program import Limits
 from engine.cuir.findings import KINDS
 from engine.cuir.nodes import Module, Num, Path, walk
-from engine.cuir.printer import print_stmts
+from engine.cuir.printer import cut, first_line
 from engine.cuir.static.check import check
 from engine.gates.analysis.tile_sizes import tiles_of
 from engine.gates.deck import UNKNOWN, Case, Tiles, constants, edges
@@ -40,7 +39,7 @@ def tried(module: Module, recipe: Recipe, binding: Binding) -> Trial:
     """A module against the recipe at a few sizes, up to the first fault."""
     if any(item.derive is not None for item in recipe.inputs):
         return Trial(problem="the spec computes some of its inputs itself")
-    subject = Subject(module, recipe, binding, Place(), {})
+    subject = Subject(module, recipe, binding, pathlib.Path(), {})
     found = check(module)
     if found:
         return Trial(False, found[0].message + _text(module, found[0].path))
@@ -63,7 +62,7 @@ def _text(module: Module, path: Path) -> str:
     stmt = dict(walk(module)).get(path)
     if stmt is None:
         return ""
-    return f": {shorten(print_stmts((stmt,), 0, (), {})[0], 60, placeholder='...')}"
+    return f": {cut(first_line(stmt))}"
 
 
 def few_cases(subject: Subject) -> list[Case]:

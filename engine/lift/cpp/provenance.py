@@ -90,6 +90,10 @@ class Lines:
         head = self._source[self._starts[index] : max(offset, self._starts[index])]
         return index + 1, len(head.decode("utf-8", errors="replace")) + 1
 
+    def offset(self, line: int, column: int) -> int | None:
+        """Where a line's 1-based column of bytes is; None past the last line."""
+        return self._starts[line - 1] + column - 1 if line <= len(self._starts) else None
+
     def span(self, start: int, end: int) -> Span:
         return Span(start, end, self.place(start)[0], self.place(end)[0])
 

@@ -21,7 +21,7 @@ from engine.errors import InputError, MissingTool, StoreError
 from engine.files import SOURCE_LIMIT, read_file, read_spec
 from engine.foreign.cases import complete
 from engine.foreign.check import Asked, kernels_of_cases
-from engine.foreign.includes import read_source
+from engine.foreign.includes import read_included
 from engine.foreign.launcher import Launcher, declaration, read_launcher
 from engine.foreign.overlay import below, overlaid
 from engine.foreign.package import MANIFEST, manifest_text
@@ -621,7 +621,7 @@ def chosen(
 def _below(folder: Path, prefix: str) -> dict[str, bytes]:
     """The files below a folder by name."""
     return {
-        prefix + p.relative_to(folder).as_posix(): read_source(p)
+        prefix + p.relative_to(folder).as_posix(): read_included(p)
         for p in sorted(folder.rglob("*"))
         if p.is_file() and "__pycache__" not in p.parts
     }

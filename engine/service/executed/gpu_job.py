@@ -18,14 +18,14 @@ from engine.foreign.called import ENTRY, HEADER, Interface, interface_of, page_t
 from engine.foreign.cases import complete
 from engine.foreign.check import Asked
 from engine.foreign.compile import STAND_INS
-from engine.foreign.includes import reached, read_source, roots_of
+from engine.foreign.includes import reached, read_included, roots_of
 from engine.foreign.launcher import Launcher, Parameter, read_launcher
 from engine.foreign.reference import Reference, read_reference
 from engine.gpu.job import Contents, ForeignJob, keys_of
 from engine.graft.kernel import ExecutedKernel
 from engine.spec.python.declarations import declared
 from engine.spec.python.signature import Signature
-from engine.spec.python.spec_file import read_source as read_spec_source
+from engine.spec.python.spec_file import read_source
 from engine.spec.recipes.recipe import Recipe
 from engine.spec.recipes.recipe_json import recipe_from_json
 from engine.transfer.binding import SIZES, Binding, ScalarField, SizeField, TensorField
@@ -74,7 +74,7 @@ def contents_of(
     carried = Carried(asked, lowered)
     page = page_text(ours, carried.page(source))
     files = {
-        HEADER.name: read_source(HEADER),
+        HEADER.name: read_included(HEADER),
         UNEDITED: page_text(theirs, carried.page(source, True), ours.fields).encode(),
         **carried.files,
     }
@@ -128,7 +128,7 @@ class Carried:
 
     def _files(self, lowered: Mapping[Path, bytes]) -> Iterator[tuple[str, bytes]]:
         for file, name in self.below.items():
-            text = read_source(file)
+            text = read_included(file)
             yield name, lowered.get(file, text)
             if name.split("/")[0] in self.patched:
                 yield f"source/{name}", text
@@ -149,7 +149,7 @@ class Carried:
 
 def reference_of(path: Path, recipe: Recipe, options: Mapping[str, Any]) -> Reference:
     """The spec as what a launcher's names are read by."""
-    said = declared(read_spec_source(path, dict(options)))
+    said = declared(read_source(path, dict(options)))
     return Reference(path, Signature.of(recipe), None, dict(said.scalars), dict(options))
 
 

@@ -19,7 +19,7 @@ from engine.cuir.static.host_constants import constants_of, host_constants
 from engine.cuir.types import describe
 from engine.errors import CuBridgeError
 from engine.gates.g3_source.speed import Speed, arguments, setting_of
-from engine.lift.cpp.provenance import Lifted
+from engine.lift.cpp.provenance import Lifted, Lines
 from engine.lift.files.toplevel import ARGS
 from engine.transfer.llm.editing import statement_text
 
@@ -125,8 +125,7 @@ def _op_at(again: Lifted | None, error: Mapping[str, Any]) -> Path | None:
     if again is None or not isinstance(error["line"], int):
         return None
     line, column = error["line"], error["column"]
-    starts = _line_starts(again.source)
-    at = starts[line - 1] + column - 1 if column and line <= len(starts) else None
+    at = Lines(again.source).offset(line, column) if column else None
     holding = [
         (span.end - span.start, path)
         for path, span in again.provenance.items()
@@ -136,13 +135,6 @@ def _op_at(again: Lifted | None, error: Mapping[str, Any]) -> Path | None:
         )
     ]  # fmt: skip
     return min(holding, default=(0, None))[1]
-
-
-def _line_starts(source: bytes) -> list[int]:
-    out = [0]
-    for line in source.splitlines(keepends=True):
-        out.append(out[-1] + len(line))
-    return out
 
 
 def _use(details: Mapping[str, Any]) -> Iterator[str]:

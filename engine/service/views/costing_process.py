@@ -75,7 +75,10 @@ def main() -> None:
         return {"cost": _cost(lambda: without(gone), setting).to_json()}
 
     def tried(gone: frozenset[str]) -> Trial:
-        return _tried(without(gone), question)
+        from engine.gates.g1_g2 import few_sizes  # as `_Apart` has loaded it
+
+        assert question.recipe is not None and question.binding is not None
+        return few_sizes.tried(without(gone), question.recipe, question.binding)
 
     hunks = [(h.id, frozenset(question.without[h.id])) for h in question.proposal.hunks]
     todo: list[tuple[str, frozenset[str], bool]] = [(ALL, frozenset(), False)]
@@ -142,14 +145,6 @@ class _Apart:
         if not text:
             return Trial(problem=f"it takes longer than {LONGEST} seconds of a processor")
         return Trial(**json.loads(text))
-
-
-def _tried(target: Module, question: Question) -> Trial:
-    from engine.gates.g1_g2.few_sizes import tried
-
-    recipe, binding = question.recipe, question.binding
-    assert recipe is not None and binding is not None
-    return tried(target, recipe, binding)
 
 
 def _reading(text: str) -> Callable[[], Module]:

@@ -33,13 +33,12 @@ from engine.cuir.nodes import (
     walk_expr,
 )
 from engine.cuir.ops import OPS
-from engine.cuir.printer import print_expr
+from engine.cuir.printer import cut, print_expr
 from engine.errors import CuBridgeError
 from engine.service.views.rule_names import meaning
 from engine.transfer.match import find_attention
 
 MOST = 3  # edits that are told one by one
-LONGEST = 60  # letters of an expression
 _TOKEN = re.compile(r"[\w.]+|\s+|\W")
 _KINDS = {"kernel": "kernel", "device": "device function", "host": "launcher"}
 _VERBS = {EditKind.INSERT: "adds", EditKind.DELETE: "removes", EditKind.MOVE: "moves"}
@@ -224,11 +223,6 @@ def _says(name: str, named: bool) -> str:
 
 def _short(expr: Expr) -> str:
     return cut(print_expr(expr))
-
-
-def cut(text: str) -> str:
-    """A text of one line, no longer than is read at a glance."""
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
 
 
 def _difference(was: Expr, now: Expr) -> str:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import torch
 
-from engine.cuir.execute.schedules.stuck_ops import text_of
 from engine.cuir.findings import Finding
 from engine.cuir.nodes import Module, walk
 from engine.cuir.parser import parse_module
+from engine.cuir.printer import first_line
 from engine.cuir.static.check import check
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "cuir"
@@ -93,6 +93,6 @@ def typed_ok(outputs, inputs, dtype=torch.bfloat16):
 
 def path_of(module, statement):
     """Paths of the statements that print like this."""
-    hits = [path for path, stmt in walk(module) if text_of(stmt) == statement]
+    hits = [path for path, stmt in walk(module) if first_line(stmt) == statement]
     assert hits, statement
     return hits

@@ -17,7 +17,7 @@ from engine.cuir.nodes import (
     blocks,
     walk,
 )  # fmt: skip
-from engine.cuir.printer import print_stmts
+from engine.cuir.printer import cut, first_line
 
 
 def statement(module: Module, path: Path) -> Stmt | None:
@@ -36,13 +36,7 @@ def op_name(program: Any, path: int) -> str:
     """The op at a path, as its text starts."""
     where = program.paths[path]
     stmt = statement(program.module, where)
-    text = str(where[0]) if stmt is None else text_of(stmt)
-    return text if len(text) <= 60 else text[:57] + "..."
-
-
-def text_of(stmt: Stmt) -> str:
-    """The statement's first line."""
-    return print_stmts((stmt,), 0, (), {})[0]
+    return cut(str(where[0]) if stmt is None else first_line(stmt))
 
 
 def deadlock(machine: Any) -> None:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from helpers import exact_error, faults, golden, make_inputs, text_of
+from helpers import exact_error, faults, first_line, golden, make_inputs
 
 from engine.cuir.execute import Limits, run_program
 from engine.cuir.nodes import walk
@@ -51,5 +51,5 @@ def test_every_deletion_is_noticed(name):
             for f in module.functions
         )
         if not noticed(replace(module, functions=functions), cases):
-            missed.append(text_of(stmt))
+            missed.append(first_line(stmt))
     assert sorted(missed) == sorted(IDLE[name])

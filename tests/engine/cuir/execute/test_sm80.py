@@ -59,9 +59,9 @@ def test_any_strides():
 def find(text, statement, nth=0):
     """The path of the nth statement that prints as `statement`."""
     module = parse_module(text)
-    from engine.cuir.execute.schedules.stuck_ops import text_of
+    from engine.cuir.printer import first_line
 
-    hits = [path for path, stmt in walk(module) if text_of(stmt) == statement]
+    hits = [path for path, stmt in walk(module) if first_line(stmt) == statement]
     return hits[nth]
 
 

@@ -5,10 +5,9 @@ import torch
 from helpers import faults, path_of
 
 from engine.cuir.execute import Limits, Schedule, run_program
-from engine.cuir.execute.schedules.stuck_ops import text_of
 from engine.cuir.nodes import walk
 from engine.cuir.parser import parse_module
-from engine.cuir.printer import print_module
+from engine.cuir.printer import first_line, print_module
 from tests.engine.cuir.execute.explore import explore
 
 TEXT = """\
@@ -299,5 +298,5 @@ def test_an_op_inside_an_expression_is_found_before_a_run_too(old, new, where):
     ran = outcome(text)
     (stopped,) = ran.findings
     assert (finding.kind, finding.message) == (stopped.kind, stopped.message)
-    place = next(path for path, stmt in walk(module) if text_of(stmt).startswith(where))
+    place = next(path for path, stmt in walk(module) if first_line(stmt).startswith(where))
     assert finding.path == stopped.path == place
