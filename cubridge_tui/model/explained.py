@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
@@ -11,6 +12,7 @@ from engine.service.views.hunk_words import Explained
 from engine.types import Decision, DecisionKind, Hunk
 
 NOTHING = Explained()
+_FIRST = re.compile(r"[:;] ")  # where the first thing that a reason says ends
 Decisions = Callable[[str], "Decision | None"]
 
 
@@ -22,14 +24,17 @@ def lines_of(
     for both."""
     lines = [f"what    {words}" for words in about.does[:1]]
     lines += costs
-    why = f"as {group}: {hunk.title}" if group else hunk.reason
+    why = f"as {group}: {_FIRST.split(hunk.reason)[0]}" if group else hunk.reason
     lines += [f"why     {why}"] if why else []
     lines += [f"op      {words}" for words in about.does[1:]]
     lines += [f"for     {words}" for words in about.clauses if not group]
     if about.numbers:
         lines.append(f"where   {'; '.join(about.numbers)}")
-    told = [f"needs {_listed(about.needs)}"] if about.needs else []
-    told += [f"gives {_listed(about.users)}"] if about.users else []
+    both = [pair for pair in about.needs if pair in about.users]
+    needs, users = ([pair for pair in p if pair not in both] for p in (about.needs, about.users))
+    told = [f"needs {_listed(needs)}"] if needs else []
+    told += [f"gives {_listed(users)}"] if users else []
+    told += [f"stands and falls with {_listed(both)}"] if both else []
     return [*lines, *([f"with    {'; '.join(told)}"] if told else [])]
 
 
