@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
@@ -12,7 +11,6 @@ from engine.service.views.hunk_words import Explained
 from engine.types import Decision, DecisionKind, Hunk
 
 NOTHING = Explained()
-_FIRST = re.compile(r"[:;] ")  # where the first thing that a reason says ends
 Decisions = Callable[[str], "Decision | None"]
 
 
@@ -20,11 +18,12 @@ def lines_of(
     hunk: Hunk, about: Explained = NOTHING, costs: Sequence[str] = (), group: str = ""
 ) -> list[str]:
     """What it does, what rejecting it does, what it costs, why it is there, its new ops, for which
-    clauses, its numbers by name, what depends on what. `group` is the hunk before it that says why
-    for both."""
+    clauses, its numbers by name, what depends on what. `group` is the hunk before it that says
+    why for both: of this one, only the first thing."""
     lines = [f"what    {words}" for words in about.does[:1]]
     lines += costs
-    why = f"as {group}: {_FIRST.split(hunk.reason)[0]}" if group else hunk.reason
+    first = hunk.reason.partition("; ")[0]
+    why = f"as {group}: {first}" if group else hunk.reason
     lines += [f"why     {why}"] if why else []
     lines += [f"op      {words}" for words in about.does[1:]]
     lines += [f"for     {words}" for words in about.clauses if not group]

@@ -32,6 +32,8 @@ from engine.spec.reference.oracle import Expected, expected, output_as_bhnd
 from engine.transfer.binding import Binding
 from engine.transfer.ranges import reads_pairs
 
+# What a part of a block waits for that never comes, whyever.
+HANGS = frozenset({"lost_arrival", "row_without_tiles", "wrong_phase", "deadlock"})
 EMPTY = "NaN in rows without a kept key, whose O must be 0"
 
 
@@ -130,7 +132,8 @@ def _located(subject: Subject, deck: Sequence[Case], seed: int, failure: Failure
         words = (BY_RECIPE.probe(subject, case, seed)[0] or failure).reason
     kind, _, message = words.partition(": ")
     if kind in KINDS:
-        words = f"{KINDS[kind]}: {message}{_text(subject.module, failure.op)}"
+        at = _text(subject.module, failure.op)
+        words = f"it hangs, nothing ends this wait{at}" if kind in HANGS else f"{message}{at}"
     return replace(failure, reason=f"{words}, at {case.Nq} x {case.Nk}")
 
 

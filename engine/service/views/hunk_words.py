@@ -87,10 +87,10 @@ def clause_words(recipe: Recipe | None, kinds: Sequence[str]) -> tuple[str, ...]
     return tuple(told)
 
 
-def closure(explained: Mapping[str, Explained], hunk: str) -> tuple[str, ...]:
-    """A hunk and those that cannot stand without it, in the proposal's order."""
-    out = {hunk}
-    waiting = [hunk]
+def closure(explained: Mapping[str, Explained], *hunks: str) -> tuple[str, ...]:
+    """These hunks and those that cannot stand without them, in the proposal's order."""
+    out = set(hunks)
+    waiting = list(hunks)
     while waiting:
         for user, _ in explained[waiting.pop()].users:
             if user not in out:
