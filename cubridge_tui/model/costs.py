@@ -138,8 +138,10 @@ def rule_line(costs: Costs, hunk: str, gone: Sequence[str]) -> str:
     begin = f"{RULES}with all of its hunks rejected ({_ranges(gone)}): "
     if found is None:
         return f"{begin}is being tried"
-    result = found.fault or found.problem or "still right where it was tried"
-    if every is None or without is None:
+    wrong = "wrong: " if found.checks else "no valid program: "
+    result = found.problem or "still right where it was tried"
+    result = f"{wrong}{found.fault}" if found.fault else result
+    if every is None or without is None or not found.checks:
         return begin + result
     time = f"{without.us:,.0f} us instead of {every.us:,.0f}"
     told = f"as fast (±{100 * KNOWN_ERROR:.0f}%)" if same(without, every) else time

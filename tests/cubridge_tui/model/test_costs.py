@@ -111,7 +111,8 @@ def test_the_first_hunk_of_a_rule_says_what_all_of_them_do() -> None:
     assert lines["rules/h2"][2] == f"{begin}is being tried"
     for trial, us, words in (
         (Trial(sizes="9 x 71"), 590.0, "still right where it was tried; as fast (±9%)"),
-        (Trial(fault="O is wrong"), 500.0, "O is wrong; 500 us instead of 600"),
+        (Trial(fault="O is wrong"), 500.0, "wrong: O is wrong; 500 us instead of 600"),
+        (Trial(False, "m is not defined"), 500.0, "no valid program: m is not defined"),
         (Trial(problem="too long"), 500.0, "too long; 500 us instead of 600"),
     ):
         known = replace(costs(**{"h2+": Cost(us, 80.0, 1.0, BOUND)}), tried={"h2+": trial})
