@@ -152,7 +152,7 @@ Further down the same page draws how large the errors are, of O over (i, d) and 
     while app.screen.sizes["Nq"] < 190:  # the failing run itself has five rows
         await tour.press("s")
     grid = app.screen.pane.grid
-    await tour.until(lambda: grid.done)
+    await tour.until(lambda: grid.known >= 190)  # what is in sight comes first
     await tour.picture("mask-wrong", "The mask, where it is wrong", """
 `m` draws what spec and target keep over i and j. `+` is a pair that only the target keeps, `-` one
 that only the spec keeps; `n` goes from failing row to failing row. The glyphs say it without
