@@ -10,7 +10,6 @@ from engine.lift import load_package
 from tests.engine.gates.g1_g2.test_judge import subject_of
 from tests.mutants.reviewed import REVIEWED, SM80, SM90, reason_for
 
-
 TARGETS = (
     (SM80, "softcap_causal"), (SM80, "causal_blockwise"), (SM80, "rope_causal"),
     (SM80, "prefix_lm_document"), (SM80, "causal"), (SM80, "document"),
