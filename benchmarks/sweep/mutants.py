@@ -125,10 +125,12 @@ def _survivor(
         wrong = offence or verify_relift(text, [module])
         if wrong is not None:
             return "killed", f"G3, the text: {wrong}"
-    for about, functions in ((SCHEDULE, _schedule), (ORDER, _order), (LISTS, _classes)):
+    asked = [(SCHEDULE, _schedule), (ORDER, _order)]
+    if one.statement.startswith("if "):  # what class a tile has, and not where it is put
+        asked.append((LISTS, _classes))
+    for about, functions in asked:
         if found.is_proven(about) and _differ_in(functions(subject.module), subject.module, module):
-            if about != LISTS or one.statement.startswith("if "):  # not where classes are put
-                return "survived", f"a proof: only {about} differs, whose goals are all proven"
+            return "survived", f"a proof: only {about} differs, whose goals are all proven"
     if alike(subject.module, module):
         return "survived", "a proof: the same program in another order"
     launched = _launched(subject.module, module)
