@@ -20,7 +20,6 @@ from engine.cuir.nodes import (
     Compare,
     Expr,
     Field,
-    For,
     Function,
     Index,
     Lambda,
@@ -84,10 +83,10 @@ class Writer:
     layout: Expr
     h: Name
     row0: Name
-    all_heads: tuple[Expr, ...]  # their number, as it may be written
-    before: list[Assign | For] = field(default_factory=list)
+    all_heads: tuple[Expr, ...] = ()  # their number, as it may be written
+    before: list[Stmt] = field(default_factory=list)
     loads: list[Assign] = field(default_factory=list)
-    inside: list[Assign] = field(default_factory=list)
+    inside: list[Stmt] = field(default_factory=list)
     known: dict[Expr, Name] = field(default_factory=dict)
     tiles: set[str] = field(default_factory=set)  # the names of tiles
     rows: set[str] = field(default_factory=set)  # and of row vectors that were computed
@@ -187,7 +186,7 @@ class Writer:
         return self.over(body, operands, wanted, self.inside)
 
     def over(
-        self, body: Expr, operands: Mapping[str, str], wanted: str, into: list[Assign]
+        self, body: Expr, operands: Mapping[str, str], wanted: str, into: list[Stmt]
     ) -> Name:
         """A tile with an element of `body` for each row and column; `operands` are the names of
         tiles and vectors, and of their elements."""
