@@ -19,7 +19,7 @@ from engine.cuir.parser import parse_expr
 from engine.cuir.printer import print_expr
 from engine.cuir.scalar import evaluate
 from engine.spec.python.signature import Signature
-from engine.spec.recipes.recipe import OUTPUT, Input, Recipe
+from engine.spec.recipes.recipe import OUTPUT, Input, Recipe, sums_over_heads
 from engine.worker.contests.flex_source import NotExpressible, Writer, plain_heads
 from engine.worker.contests.rivals import Contestant, Problem, Way, environment_of, recipe_of
 from engine.worker.contests.ways import python_module
@@ -199,13 +199,22 @@ class _Around(Writer):
 
     def reduced(self, fn: str, column: str, body: Expr, extent: Expr) -> str:
         """The name of a sum or maximum over columns, [..., 1]."""
+        text = self.inline(fn, column, body, extent)
+        return self.sums.setdefault(text, f"row_{len(self.sums)}")
+
+    def inline(self, fn: str, column: str, body: Expr, extent: Expr) -> str:
+        """A sum or maximum over columns as it is; over heads, where it is one of such sums."""
+        whole = Call(fn, (Lambda((column,), body), extent))
         if self.column in names_in(body) or column not in names_in(body):
-            raise NotExpressible(f"no form for {print_expr(Call(fn, (Lambda((column,), body),)))}")
+            raise NotExpressible(f"no form for {print_expr(whole)}")
         known = self.indices
         self.indices = {**known, column: column}
-        text = self.device(body)
+        match body:
+            case Call(inner, (Lambda((own,), each), count)) if sums_over_heads(whole):
+                text, axis, shape = self.inline(inner, own, each, count), 1, "(1, -1, 1, 1)"
+            case _:
+                text, axis, shape = self.device(body), -1, "(-1)"
         self.indices = known
         ends = "sum" if fn == "sum_over" else "amax"
-        where = f"torch.arange({self.device(extent)}, device=b.device)"
-        whole = f"(lambda {column}: ({text}).{ends}(-1, keepdim=True))({where})"
-        return self.sums.setdefault(whole, f"row_{len(self.sums)}")
+        where = f"torch.arange({self.device(extent)}, device=b.device).view{shape}"
+        return f"(lambda {column}: ({text}).{ends}({axis}, keepdim=True))({where})"

@@ -59,6 +59,10 @@ def problem(tmp: Path, **more: str) -> Problem:
         {"q": NORM.format("q", "i"), "k": NORM.format("k", "j")},
         {"q": HALVES.format("q", "i"), "k": HALVES.format("k", "j")},
         {"k": HALVES.format("k", "j")},
+        {
+            "q": "q[b, h, i, dd] * rsqrt(sum_over(lambda c: sum_over(lambda c2: q[b, c, i, c2] * "
+            "q[b, c, i, c2], D), Hq) / (Hq * D) + 1e-06)"
+        },
         {"output": "o * sigmoid(gate[b, i, h, d])"},
         {"output": "o * rsqrt(sum_over(lambda c: o[c] * o[c], Dv) / Dv + 1e-05) * sqrt(float(D))"},
         {"kv_head": "Hkv - 1 - h"},
