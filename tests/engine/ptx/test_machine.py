@@ -51,6 +51,18 @@ def kinds(done: Outcome) -> set[str]:
     return {f.kind for f in done.findings}
 
 
+def test_a_kernel_that_asks_for_a_cluster_is_refused() -> None:
+    text = HEAD.replace("u64 target)\n", "u64 target)\n.explicitcluster\n.reqnctapercluster {}\n")
+    four, one = (
+        parse_module(f"{text.replace('{}', blocks)}\tret;\n}}\n", "k")
+        for blocks in ("2, 2, 1", "1, 1, 1")
+    )
+    launch = Launch("k", (2, 1, 1), (32, 1, 1), 0, bytes(16))
+    with pytest.raises(InputError, match="a cluster of 4 blocks is not executed yet"):
+        run(four, launch, [])
+    assert one.kernels["k"].cluster == 1
+
+
 COPY = "\tld.global.u32 %r3, [%d3];\n\tst.shared.u32 [%r2], %r3;\n"
 TURNED = "\tsub.s32 %r4, 63, %r0;\n\tshl.b32 %r4, %r4, 2;\n\tadd.s32 %r4, %r4, %r1;\n"
 READ = TURNED + "\tld.shared.u32 %r5, [%r4];\n\tst.global.u32 [%d4], %r5;\n"
