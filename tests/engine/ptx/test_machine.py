@@ -279,6 +279,14 @@ def test_what_is_not_executed_is_refused_by_name_and_line(line: str) -> None:
         execute("\t" + line)
 
 
+def test_a_refusal_names_the_lines_that_it_was_inlined_at() -> None:
+    text = '\t.file 1 "k.cu"\n\t.file 2 "dp.hpp"\n'
+    body = "\t.loc 2 7 1, function_name $L__a, inlined_at 1 30 5\n\tadd.cc.u32 %r3, %r0, %r0;"
+    module = parse_module(text + HEAD + body + "\n\tret;\n}\n", "k.ptx")
+    with pytest.raises(InputError, match=r"^dp.hpp:7 in k.cu:30: PTX line \d+: add.cc.u32: "):
+        run(module, Launch("k", (1, 1, 1), (32, 1, 1), 0, bytes(16)), [])
+
+
 MATMUL = """
 	.reg .f32 %c<4>;
 	.reg .b64 %m;
