@@ -58,8 +58,8 @@ def run_under_mask(subject: Subject, case: Case, seed: int) -> tuple[Failure | N
         wrong = _compared(subject, want, out, block)
         if wrong is not None:
             words = (
-                f"NaN in K and V where rows {block.start} to {block.stop - 1} keep nothing reaches "
-                f"them: {wrong.reason}"
+                f"NaN in K and V at keys that queries {block.start} to {block.stop - 1} do not "
+                f"keep gets into their output: {wrong.reason}"
             )
             return replace(wrong, reason=words), row
     row["hidden"] = hidden
