@@ -81,6 +81,7 @@ def cluster_of(gpus: int) -> Iterator[Cluster]:
         **watchdog.marked(dict(os.environ), mark),
         "RAY_AUTH_MODE": "token",
         "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_raylet_start_wait_time_s": f"{LONG:.0f}",
         "HOME": str(folder),
         "TMPDIR": str(folder / "tmp"),
     }
