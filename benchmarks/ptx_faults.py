@@ -5,7 +5,8 @@
 Each operator changes one instruction of a kernel of tests/engine/ptx/kernels. A fault is *found*
 where the run has a finding or the output is wrong; a finding is *at its line* where one of its two
 accesses stands at the changed instruction's line, or where the fault is a lost wait or barrier and
-the finding names two accesses that it would have ordered. What nothing shows is listed with why.
+the finding names two accesses that it would have ordered. What is not at its line is listed with
+why.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ class Result:
     line: str
     verdict: str  # at its line, found, wrong output, refused, nothing
     said: str
+    why: str = ""  # it is not at its line
 
 
 def _with(kernel: Kernel, k: int, *code: Instruction, registers: str = "") -> Kernel:
@@ -245,6 +247,9 @@ OPERATORS: dict[str, Change] = {
     "shuffle distance": distance,
 }
 
+FOUND = "no rule is broken where it stands, but where the value that it changes is used"
+OUTPUT = "every access is in bounds, ordered and defined: another program, right of itself"
+
 # Operators whose fault has no access of its own: a finding names two that it would have ordered.
 ORDERING = {n for n in OPERATORS if n.startswith("lost")} | {"loosened wait", "wrong parity",
             "doubled arrival", "wrong count"}  # fmt: skip
@@ -280,11 +285,12 @@ def judge(name: str, module: Module, fault: Fault, most: int, seed: int | None =
             )  # fmt: skip
             if ordered or lines & chain:
                 return Result(name, fault.operator, line, "at its line", str(f))
-        return Result(name, fault.operator, line, "found", str(outcome.findings[0]))
+        return Result(name, fault.operator, line, "found", str(outcome.findings[0]), FOUND)
     unset = made.tensors[-1].set
     if made.error() > made.bound or (unset is not None and not unset.all()):
-        return Result(name, fault.operator, line, "wrong output", f"error {made.error():.3g}")
-    return Result(name, fault.operator, line, "nothing", _why(name, module, fault, made))
+        said = f"error {made.error():.3g}" if unset is None or unset.all() else "not all written"
+        return Result(name, fault.operator, line, "wrong output", said, OUTPUT)
+    return Result(name, fault.operator, line, "nothing", "", _why(name, module, fault, made))
 
 
 def _why(name: str, module: Module, fault: Fault, made: kernels.Made) -> str:
@@ -333,7 +339,7 @@ def main() -> int:
         results += [judge(name, module, f, most) for f in faults(kernel, given.each)]
     for r in results:
         if r.verdict in ("nothing", "refused", "found"):
-            print(f"{r.kernel}: {r.operator} at {r.line}: {r.verdict}: {r.said}")
+            print(f"{r.kernel}: {r.operator} at {r.line}: {r.verdict}: {r.said or r.why}")
     count = Counter(r.verdict for r in results)
     print(f"{len(results)} faults: {dict(count)}; {time.process_time() - began:.0f} CPU s")
     print(clean)

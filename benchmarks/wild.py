@@ -40,6 +40,7 @@ from engine.spec.recipes.recipe_json import recipe_from_json  # noqa: E402
 OURS = ROOT / "benchmarks" / "wild"
 SPECS = ROOT / "benchmarks" / "specs"
 RESULTS = ROOT / "benchmarks" / "results" / "wild.json"
+FAST = "--nvcc=--use_fast_math"  # as the authors of these compile them
 CUTE = ("--nvcc=-std=c++17", "--nvcc=--expt-relaxed-constexpr", "--nvcc=--expt-extended-lambda")
 
 
@@ -65,7 +66,7 @@ def _llmc(kernel: int) -> Wild:
     return Wild(
         "karpathy/llm.c", "{ours}/llmc.cu",
         ("--arch=sm_80", "--reference={specs}/rows_first_causal.py", "-I{wild}/llmc",
-         f"-DKERNEL={kernel}", "--nvcc=-std=c++17", "--nvcc=--use_fast_math"),
+         f"-DKERNEL={kernel}", "--nvcc=-std=c++17", FAST),
         ("B=1 Hq=2 N=48 D=64", "B=2 Hq=2 N=33 D=32"),
     )  # fmt: skip
 
@@ -75,7 +76,7 @@ def _fa2(head: int, causal: bool) -> Wild:
         "Dao-AILab/flash-attention 2", "{ours}/fa2.cu",
         ("--arch=sm_80", f"--reference={'causal' if causal else 'full'}", f"-DHEAD={head}",
          f"-DCAUSAL={str(causal).lower()}", "-I{wild}/fa2/src", "-I{wild}/fa2/stubs",
-         "-I{cutlass}", *CUTE),
+         "-I{cutlass}", *CUTE, FAST),
         (f"B=1 Hq=2 Hkv=1 Nq=128 Nk=128 D={head}", f"B=1 Hq=2 Hkv=1 Nq=130 Nk=200 D={head}",
          f"B=1 Hq=2 Hkv=2 Nq=100 Nk=70 D={head}"),
     )  # fmt: skip
@@ -86,7 +87,7 @@ def _fa3(head: int, causal: bool) -> Wild:
         "Dao-AILab/flash-attention 3", "{ours}/fa3.cu",
         (f"--reference={'causal' if causal else 'full'}", f"-DHEAD={head}",
          f"-DCAUSAL={str(causal).lower()}", "-DFLASHATTENTION_DISABLE_SM8x", "-I{wild}/fa3",
-         "-I{cutlass}", *CUTE),
+         "-I{cutlass}", *CUTE, FAST),
         (f"B=1 Hq=2 Hkv=1 Nq=128 Nk=128 D={head}", f"B=1 Hq=2 Hkv=1 Nq=130 Nk=200 D={head}"),
     )  # fmt: skip
 
@@ -102,7 +103,7 @@ KERNELS = {
     "thunderkittens": Wild(
         "HazyResearch/ThunderKittens", "{ours}/thunderkittens.cu",
         ("--reference=causal", "-I{wild}/thunderkittens", "-I{wild}/thunderkittens/include",
-         "-DKITTENS_HOPPER", "-DKITTENS_SM90", "--nvcc=-std=c++20", *CUTE[1:]),
+         "-DKITTENS_HOPPER", "-DKITTENS_SM90", "--nvcc=-std=c++20", *CUTE[1:], FAST),
         ("B=1 Hq=2 Hkv=1 N=384 D=64", "B=1 Hq=1 Hkv=1 N=192 D=128"),
     ),
     "fa2_64_causal": _fa2(64, True),

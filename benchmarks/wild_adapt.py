@@ -93,14 +93,16 @@ def main() -> int:
     parser.add_argument("names", nargs="*")
     parser.add_argument("--spec")
     parser.add_argument("--jobs", type=Path, help="where GPU jobs of accepted sessions go")
+    parser.add_argument("--folder", type=Path, help="where imported kernels and sessions stay")
     args = parser.parse_args()
     failed = False
     for name in args.names or ADAPTED:
         with tempfile.TemporaryDirectory(prefix="cubridge-wild-") as held:
-            folder = Path(held)
-            code, _, err = run(import_words(ADAPTED[name].kernel, name), folder)
-            if code:
-                raise RuntimeError(f"{name} was not imported: {err.strip()}")
+            folder = Path(held) if args.folder is None else args.folder.absolute()
+            if not (folder / name).is_dir():
+                code, _, err = run(import_words(ADAPTED[name].kernel, name), folder)
+                if code:
+                    raise RuntimeError(f"{name} was not imported: {err.strip()}")
             for spec in ADAPTED[name].specs:
                 name_of = Path(spec[0]).stem
                 if args.spec not in (None, name_of):

@@ -95,6 +95,7 @@ class ForeignJob:
     terms: Terms
     options: Mapping[str, Any]
     asked: Asked
+    fast_tanh: bool = False
     section: int = 1
 
     def files(self) -> dict[str, bytes]:
@@ -105,6 +106,7 @@ class ForeignJob:
         return {
             "flags": list(self.flags), "includes": list(self.includes),
             "source_includes": list(self.source_includes), "terms": self.terms.to_json(),
+            "fast_tanh": self.fast_tanh,
             "reference": self.reference.name, "options": dict(self.options),
             **{n.removesuffix(".json"): json.loads(asked) if n == name else None
                for n in (RECIPE, SIGNATURE)},

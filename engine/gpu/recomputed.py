@@ -9,8 +9,8 @@ from typing import Any
 from engine.gpu.job import Contents, worker_hash
 from engine.spec.python.signature import recipe_of, signature_of, signature_to_json
 from engine.spec.recipes.recipe_json import recipe_to_json
+from engine.worker.orchestration.manifest import names_fast_tanh
 
-FAST_TANH = ("tanh_approx", "sigmoid_approx", "tanh.approx")
 MOST_SAMPLES = 8
 Ask = Callable[[dict[str, Any]], dict[str, Any]]  # the child's answer to "recompute"
 
@@ -29,7 +29,7 @@ def recomputed(
         "options": dict(contents.options),
         "recipe": None if recipe is None else recipe_to_json(recipe),
         "signature": signature_to_json(signature_of(contents.asked)),
-        "fast_tanh": any(name in text for name in FAST_TANH),
+        "fast_tanh": contents.kind.fast_tanh or names_fast_tanh(text),
         "samples": [dict(sample) for sample in samples[:MOST_SAMPLES]],
     }
     return [dict(row) for row in ask(payload)["rows"]]

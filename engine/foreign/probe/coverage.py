@@ -81,18 +81,24 @@ class Tile:
     @staticmethod
     def of(found: Mapping[int, Held], seen: Mapping[int, Track], shape: tuple[int, ...],
            blocks: Callable[[Track], Array]) -> Tile:  # fmt: skip
-        """The largest that stands at an observation.
+        """The largest that stands at an observation: as many keys as it goes on by in a row from
+        visit to visit. What each row has once, as its LSE, says nothing of tiles; where no row has
+        two visits the keys are those of a visit.
 
         Args:
             shape: B, Hq, Nq, Nk; `blocks`: the block of each visit of a track.
         """
-        sides = [(1, 1)]
+        sides, alone = [], [(1, 1)]
         for number, one in found.items():
             track = seen[number]
             came = blocks(track) * (int(track.visit.max()) + 1) + track.visit
             at = np.unique(came, return_inverse=True)[1].reshape(-1)
             row, key = one.pairs // shape[3] % shape[2], one.pairs % shape[3]
-            sides.append((_longest(at, row, one.pairs >= 0), _longest(at, key, one.pairs >= 0)))
+            rows, step = _longest(at, row, one.pairs >= 0), _step(track, one.pairs, shape[3])
+            if step:
+                sides.append((rows, step))
+            alone.append((rows, _longest(at, key, one.pairs >= 0)))
+        sides = sides or alone
         return Tile(max(rows for rows, _ in sides), max(keys for _, keys in sides))
 
     @property
@@ -113,6 +119,17 @@ def _longest(group: Array, values: Array, there: Array) -> int:
     np.minimum.at(low, group, np.where(there, values, 1 << 40).min(1))
     np.maximum.at(high, group, np.where(there, values, -1).max(1))
     return int((high - low).max()) + 1
+
+
+def _step(track: Track, pairs: Array, keys: int) -> int:
+    """By how many keys most scores are away from the one before of their thread, element and row; 0
+    where none has one before."""
+    order = np.argsort(track.key, kind="stable")
+    who, before, after = track.threads[order], pairs[order][:-1], pairs[order][1:]
+    both = (before >= 0) & (after >= 0) & (before // keys == after // keys)
+    both &= (who[:-1] == who[1:])[:, None] & (before != after)
+    steps, often = np.unique(np.abs(after - before)[both], return_counts=True)
+    return int(steps[often.argmax()]) if len(steps) else 0
 
 
 def worth(found: Sequence[Held], scale: float, needed: Array) -> list[Held]:

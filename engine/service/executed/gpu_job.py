@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -89,6 +89,7 @@ def contents_of(
         terms_of(ours.launcher, asked, own.signature),
         dict(asked.options),
         own.signature if own.recipe is None else recipe_from_json(own.recipe),
+        fast_tanh(asked, lowered.values()),
     )
     return Contents(
         name=f"{package.name}-{spec.path.stem}",
@@ -229,6 +230,13 @@ def terms_of(launcher: Launcher, asked: Asked, own: Signature) -> Terms:
             requires.append(f"{one} == {other}")
     constraints = [c for c in own.constraints if names_in(c) <= set(SIZES)]
     return Terms(math.gcd(*lengths) or 1, (*map(parse_expr, requires), *constraints), True)
+
+
+def fast_tanh(asked: Asked, texts: Iterable[bytes]) -> bool:
+    """Whether nvcc takes the hardware's approximate tanh for the one that these texts call."""
+    return any(f.endswith("-use_fast_math") for f in asked.flags.more) and any(
+        b"tanhf" in text for text in texts
+    )
 
 
 def archs_from(arch: str) -> tuple[str, ...]:

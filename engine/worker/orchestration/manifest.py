@@ -28,13 +28,15 @@ class JobError(Exception):
 @dataclass(frozen=True)
 class ForeignManifest:
     """Of someone else's kernel: nvcc's flags and include folders below `kernel` in their order,
-    those of the unedited source, the terms of its launcher, and its own reference: the file's name,
-    the options that a person set, and the recipe or signature as JSON."""
+    those of the unedited source, the terms of its launcher, whether nvcc takes the approximate tanh
+    for the one that the patch calls, and its own reference: the file's name, the options that a
+    person set, and the recipe or signature as JSON."""
 
     flags: tuple[str, ...]
     includes: tuple[str, ...]
     source_includes: tuple[str, ...]
     terms: Mapping[str, Any]
+    fast_tanh: bool
     reference: str
     options: Mapping[str, Any]
     recipe: Mapping[str, Any] | None
@@ -113,6 +115,12 @@ class Job:
     def work(self) -> Path:
         """Where builds, rows and dumps go; safe to delete."""
         return self.folder / "work"
+
+
+def names_fast_tanh(*texts: str) -> bool:
+    """Whether a text takes the hardware's approximate tanh, or sigmoid through it."""
+    names = ("tanh_approx", "sigmoid_approx", "tanh.approx")
+    return any(name in text for name in names for text in texts)
 
 
 def key_of(specialisation: Mapping[str, str]) -> str:

@@ -26,14 +26,19 @@ from engine.worker.launches.result_rows import NOT_RUN, Tallies
 from engine.worker.launches.samples import samples
 from engine.worker.launches.specialisation import Subject
 from engine.worker.orchestration.checklist import CHECKS
-from engine.worker.orchestration.manifest import Job, arch_for, head_sizes, read_job
+from engine.worker.orchestration.manifest import (
+    Job,
+    arch_for,
+    head_sizes,
+    names_fast_tanh,
+    read_job,
+)
 from engine.worker.orchestration.trouble import not_run
 from engine.worker.problems.specrun import DTYPES, SpecRun
 from engine.worker.problems.terms import Terms
 from engine.worker.verification.checks import CHECKS_IN_ORDER
 
 DUMP = "sanitize.json"
-FAST_TANH = ("tanh_approx", "sigmoid_approx", "tanh.approx")
 
 
 def main(arguments: list[str]) -> int:
@@ -108,7 +113,8 @@ def launch_of(library: Path, job: Job, key: str) -> Launch:
 def takes_fast_tanh(job: Job) -> bool:
     """Whether the kernel's text, or its CuIR, takes the approximate tanh, or sigmoid through it."""
     texts = (job.source.read_text(encoding="utf-8", errors="replace"), job.module_text)
-    return any(name in text for name in FAST_TANH for text in texts)
+    theirs = job.theirs is not None and job.theirs.fast_tanh
+    return theirs or names_fast_tanh(*texts)
 
 
 def asked_of(job: Job) -> Asked:

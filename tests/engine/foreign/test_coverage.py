@@ -25,7 +25,12 @@ def test_a_tile_is_what_a_block_has_at_a_time(rows: int, keys: int) -> None:
     bits = np.zeros((len(thread), keys), np.uint32)
     track = Track(1, thread, visit, bits, bits == 0, tuple(range(keys)))
     one = Held(0, 1.0, track.words, pairs, np.ones(heads * n * count, np.bool_), 1)
-    tile = Tile.of({0: one}, {0: track}, SHAPE, lambda t: t.threads // rows)
+    # The largest score of each row, as LSE is where the others are far below: in no tile.
+    row = np.arange(heads * n)
+    ends = Track(1, row, 0 * row, bits[: heads * n, :1], bits[: heads * n, :1] == 0, (0,))
+    last = Held(1, 1.0, (0,), (row * count + row % n)[:, None], one.covered, 1)
+    places, seen = {0: one, 1: last}, {0: track, 1: ends}
+    tile = Tile.of(places, seen, SHAPE, lambda t: t.threads // rows)
     assert tile == Tile(rows, keys)
     assert tile.whole % rows == tile.whole % keys == 0
 
