@@ -104,11 +104,12 @@ class Recipe:
         self.said: dict[str, Any] | None = info["recipe"]
 
     def rows(
-        self, values: dict[str, Any], sizes: dict[str, int]
+        self, values: dict[str, Any], sizes: dict[str, int], rounded: torch.dtype | None = None
     ) -> tuple[torch.Tensor, torch.Tensor | None] | None:
         """Which rows keep a key [B, Hq, Nq], and the log-sum-exp that the kernel gives of them, in
         float64 (-inf where none is kept and there is no sink; None without a softmax). None where
-        no rule reads the spec."""
+        no rule reads the spec. `rounded`: the type that q and k have in their product where
+        something happens to them before it, as the kernel has them; float64 without."""
         if self.said is None:
             return None
         q, k = (self._in_order(role, values).double() for role in "qk")
@@ -119,7 +120,7 @@ class Recipe:
         keep = values_of(self.said["keep"], names).to(q.device).bool().expand(pairs)
         if not self.info["softmax"]:
             return keep.any(-1), None
-        q, k = (self._made(role, given, raw) for role, raw in (("q", q), ("k", k)))
+        q, k = (self._made(role, given, raw, rounded) for role, raw in (("q", q), ("k", k)))
         names["x"] = q @ k[:, heads.long()].mT
         score = values_of(self.said["score"], names).double().expand(pairs)
         masked = score.masked_fill(~keep, -torch.inf)
@@ -129,7 +130,9 @@ class Recipe:
             lse = torch.logaddexp(lse, sink[..., 0])
         return keep.any(-1), lse / math.log(2) if self.said["lse"] == "2" else lse
 
-    def _made(self, role: str, given: dict[str, Any], raw: torch.Tensor) -> torch.Tensor:
+    def _made(
+        self, role: str, given: dict[str, Any], raw: torch.Tensor, rounded: torch.dtype | None
+    ) -> torch.Tensor:
         """q or k [B, heads, rows, D] as it goes into the product."""
         assert self.said is not None
         text = self.said.get(role)
@@ -138,7 +141,8 @@ class Recipe:
         axes = ("b", "h", "i" if role == "q" else "j", "dd")
         shape = (*raw.shape[:3], given["D"])  # of which the input itself may be a part
         names = given | _places(axes, shape, raw.device)
-        return values_of(text, names).double().expand(shape)
+        made = values_of(text, names).double().expand(shape)
+        return made if rounded is None else made.to(rounded).double()
 
     def _in_order(self, role: str, values: dict[str, Any]) -> torch.Tensor:
         item = next(i for i in self.info["inputs"] if i["role"] == role)

@@ -60,12 +60,13 @@ class Spec:
         return tensor.reshape(*tensor.shape[:-1], sizes["Hq"], -1) if merged else tensor
 
     def rows(
-        self, values: dict[str, Any], sizes: dict[str, int], out: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        self, values: dict[str, Any], sizes: dict[str, int], out: torch.Tensor,
+        rounded: torch.dtype | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:  # fmt: skip
         """Which rows keep a key, in `out`'s layout with a last dimension of 1, and their
-        log-sum-exp [B, Hq, Nq] in float64, where something says what it is."""
+        log-sum-exp [B, Hq, Nq] in float64, where something says what it is (`Recipe.rows`)."""
         try:
-            found = self.recipe.rows(values, sizes)
+            found = self.recipe.rows(values, sizes, rounded)
         except NotAnExpression:
             found = None
         if found is None:

@@ -13,7 +13,7 @@ from engine.package.runtime._recipe import Recipe as RuntimeRecipe
 from engine.spec.decks.deck_inputs import extent
 from engine.spec.recipes.recipe import Input, Recipe
 from engine.spec.recipes.recipe_json import recipe_to_json
-from engine.spec.reference.oracle import expected
+from engine.spec.reference.oracle import environment, expected, operand
 from engine.transfer.rules import plan
 from tests.engine.transfer.recipes import lifted, recipe
 
@@ -38,12 +38,21 @@ def test_a_call_makes_its_own() -> None:
 
 
 def rows_of(
-    wanted: Recipe, values: dict[str, torch.Tensor], sizes: dict[str, int]
-) -> tuple[torch.Tensor, torch.Tensor | None] | None:
+    wanted: Recipe, values: dict[str, torch.Tensor], sizes: dict[str, int],
+    rounded: torch.dtype | None = None,
+) -> tuple[torch.Tensor, torch.Tensor | None] | None:  # fmt: skip
     """What a package of the recipe says of the rows."""
     inputs = [{"name": i.name, "role": i.role, "dims": list(i.dims)} for i in wanted.inputs]
     info = {"inputs": inputs, "recipe": recipe_to_json(wanted), "softmax": True}
-    return RuntimeRecipe(info).rows(values, sizes)
+    return RuntimeRecipe(info).rows(values, sizes, rounded)
+
+
+def _of_bfloat16(wanted: Recipe, values: dict[str, torch.Tensor]) -> torch.Tensor:
+    """The log-sum-exp of q and k that are made before their product, in plain torch."""
+    env = environment(wanted, values, **{r: values[r] for r in "qkv"})
+    q, k = (operand(wanted, r, values, env).bfloat16().double() for r in "qk")
+    score = q @ k.repeat_interleave(2, 1).mT * 0.125
+    return score.logsumexp(-1)
 
 
 def test_the_log_sum_exp_of_what_was_made() -> None:
@@ -59,6 +68,10 @@ def test_the_log_sum_exp_of_what_was_made() -> None:
     rows = rows_of(wanted, values, sizes)
     assert rows is not None and rows[1] is not None
     torch.testing.assert_close(rows[1], expected(wanted, values).lse)
+    low = rows_of(wanted, values, sizes, torch.bfloat16)
+    assert low is not None and low[1] is not None
+    torch.testing.assert_close(low[1], _of_bfloat16(wanted, values))
+    assert not torch.equal(low[1], rows[1])
 
 
 def test_the_log_sum_exp_of_parts_and_of_a_table() -> None:
