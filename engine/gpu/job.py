@@ -74,11 +74,6 @@ class LiftedJob:
     def section(self) -> int:
         return section_of(self.module)
 
-    @property
-    def fast_tanh(self) -> bool:
-        """Beyond what its text names: no flag gives a kernel of ours the approximate one."""
-        return False
-
     def files(self) -> dict[str, bytes]:
         # What the cost model predicts from, beside what is measured; the worker hands it through.
         return {MODULE: print_module(self.module).encode()}
