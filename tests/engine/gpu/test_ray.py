@@ -335,8 +335,12 @@ def test_a_job_that_waits_for_a_gpu_in_vain_leaves_nothing(
             if line.startswith("pids"):
                 begun.wait()
 
-        with pytest.raises(Interrupted):
-            Ray(address).run(job_of(folder, HANGS), [], cancel, see)
+        try:
+            with pytest.raises(Interrupted):
+                Ray(address).run(job_of(folder, HANGS), [], cancel, see)
+        except BaseException:
+            begun.abort()  # who waits for it would wait in vain
+            raise
 
     with ThreadPoolExecutor(1) as threads:
         held = threads.submit(from_both, cluster, hold, tmp_path)
@@ -347,7 +351,7 @@ def test_a_job_that_waits_for_a_gpu_in_vain_leaves_nothing(
                 Ray(cluster.address, wait=0.5).run(job, [], None, lambda _: None)
         finally:
             cancel.set()
-        held.result()
+            held.result()
     until_gone(cluster, [])
 
 
