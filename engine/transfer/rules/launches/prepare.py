@@ -185,9 +185,7 @@ class Writer:
         body = self.shared(body, operands)
         return self.over(body, operands, wanted, self.inside)
 
-    def over(
-        self, body: Expr, operands: Mapping[str, str], wanted: str, into: list[Stmt]
-    ) -> Name:
+    def over(self, body: Expr, operands: Mapping[str, str], wanted: str, into: list[Stmt]) -> Name:
         """A tile with an element of `body` for each row and column; `operands` are the names of
         tiles and vectors, and of their elements."""
         read = free_names(body)
