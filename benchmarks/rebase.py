@@ -246,7 +246,7 @@ def adapted_anew(bench: Bench, kernel: str, kind: str, new: Path) -> dict[str, s
 def versions(kernel: str) -> Iterator[tuple[str, bytes]]:
     """The kernel's own versions in git, oldest first."""
     path = f"kernels/{kernel}/kernel.cu"
-    log = ["git", "log", "--reverse", "--format=%h", "--", path]
+    log = ["git", "log", "--reverse", "--abbrev=8", "--format=%h", "--", path]
     for commit in subprocess.run(log, cwd=ROOT, capture_output=True, text=True).stdout.split():
         show = ["git", "show", f"{commit}:{path}"]
         yield commit, subprocess.run(show, cwd=ROOT, capture_output=True, check=True).stdout

@@ -78,10 +78,6 @@ class LiftedJob:
         # What the cost model predicts from, beside what is measured; the worker hands it through.
         return {MODULE: print_module(self.module).encode()}
 
-    @property
-    def fast_tanh(self) -> bool:
-        return False  # its text names what takes one
-
     def manifest(self) -> None:
         return None
 
