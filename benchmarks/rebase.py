@@ -7,7 +7,8 @@ made and for such a target as a model's proposal, which is merged by op), and th
 own versions in git that lift today, each onto the next one. Where nothing is asked, G1 and G2 run
 and the lowered text is lifted again; where hunks are asked, the same once all are accepted, which
 nobody has to do. A rebase that asks nothing and fails a gate is `wrong`, but where the same kernel
-adapted anew fails it too (`fails anew`): then it is the kernel that cannot be adapted.
+adapted anew fails it too (`fails anew`): then it is the kernel that cannot be adapted. A record
+keeps the rows of cases that were not run again, each with its commit.
 """
 
 from __future__ import annotations
@@ -245,7 +246,7 @@ def adapted_anew(bench: Bench, kernel: str, kind: str, new: Path) -> dict[str, s
 def versions(kernel: str) -> Iterator[tuple[str, bytes]]:
     """The kernel's own versions in git, oldest first."""
     path = f"kernels/{kernel}/kernel.cu"
-    log = ["git", "log", "--reverse", "--format=%h", "--", path]
+    log = ["git", "log", "--reverse", "--abbrev=8", "--format=%h", "--", path]
     for commit in subprocess.run(log, cwd=ROOT, capture_output=True, text=True).stdout.split():
         show = ["git", "show", f"{commit}:{path}"]
         yield commit, subprocess.run(show, cwd=ROOT, capture_output=True, check=True).stdout
@@ -269,6 +270,11 @@ def fates_of(rows: list[dict[str, Any]], history: list[dict[str, Any]]) -> dict[
     }
 
 
+def beside(kept: list[dict[str, Any]], made: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The recorded rows, those of cases that were run again replaced."""
+    return [*({r["case"]: r for r in kept} | {r["case"]: r for r in made}).values()]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", nargs="*", default=(), help="cases whose names hold these words")
@@ -276,6 +282,8 @@ def main() -> int:
     args = parser.parse_args()
     rows: list[dict[str, Any]] = []
     history: list[dict[str, Any]] = []
+    machine = described()
+    commit = machine.pop("commit")
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
 
@@ -294,10 +302,12 @@ def main() -> int:
                 row = {"fate": "refused", "why": str(error)}
             if must and row["fate"] not in (must, ANEW):
                 row["expected"] = must
-            into.append({"case": name} | row)
+            into.append({"case": name, "commit": commit} | row)
             if args.record:
-                data = {"machine": described(), "fates": fates_of(rows, history)}
-                data |= {"changes": rows, "history": history}
+                old = json.loads(RESULTS.read_text(encoding="utf-8"))
+                changes, steps = beside(old["changes"], rows), beside(old["history"], history)
+                data = {"machine": machine, "fates": fates_of(changes, steps)}
+                data |= {"changes": changes, "history": steps}
                 RESULTS.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
             other = f", not {must}" if "expected" in row else ""
             print(f"{name}: {row['fate']}{other}", flush=True)

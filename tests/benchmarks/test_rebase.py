@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from benchmarks.rebase import CHANGES, KERNELS, RESULTS, WRONG
+from benchmarks.rebase import CHANGES, KERNELS, RESULTS, WRONG, beside
 from engine.service.session.workbench import find_kernel
 
 
@@ -22,3 +22,9 @@ def test_what_is_recorded_is_right_or_asked() -> None:
     for row in (*rows, *data["history"]):
         assert row["fate"] != WRONG and "expected" not in row, row["case"]
         assert bool(row["asked"]) == (row["fate"] == "asks")
+
+
+def test_a_case_that_is_run_again_takes_its_old_row_s_place() -> None:
+    old = [{"case": "a", "commit": "1"}, {"case": "b", "commit": "1"}]
+    made = [{"case": "a", "commit": "2"}, {"case": "c", "commit": "2"}]
+    assert beside(old, made) == [made[0], old[1], made[1]]
