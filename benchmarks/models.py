@@ -170,53 +170,43 @@ def seconds(run: Any, device: str, times: int = 5) -> float:
 
 
 def speed(
-    titles: Iterable[str], softcap: float | None, device: str, ends: float,
-    last: dict[tuple[int, int], torch.Tensor],
+    titles: Iterable[str], rows: int, length: int, decoded: bool, softcap: float | None,
+    device: str, ends: float,
 ) -> dict[str, Any]:  # fmt: skip
-    """Tokens per second of contestants: prefill at several lengths, and decoding after a prompt.
+    """Tokens per second of contestants: prefill, and, `decoded`, a padded one and steps after it.
 
-    Last logits are held beside those in `last` (the package's, once it ran), by rows and length:
-    `differs` is the largest difference.
+    `differs` is the largest difference of the last logits from those of the first contestant, the
+    package.
     """
     out: dict[str, Any] = {}
-    sizes = ((4, 2048), (2, 8192)) if device == "cuda" else ((2, 24),)
+    first: torch.Tensor | None = None
+    tokens = ids(rows, length, device)
     for title in titles:
         row: dict[str, Any] = {}
         out[title] = row
         more = {"kernel_options": {"BACKEND": "FLASH"}} if title.endswith("FLASH") else {}
         try:
+            if time.monotonic() > ends:
+                raise TimeoutError("the time was up")
             made = model(title.split()[0], softcap, torch.bfloat16, device)
-            for rows, length in sizes:
-                if time.monotonic() > ends:
-                    raise TimeoutError("the time was up")
-                torch._dynamo.reset()  # each size compiled for itself, where something is compiled
-                tokens = ids(rows, length, device)
+            torch._dynamo.reset()  # each size compiled for itself, where something is compiled
 
-                def prefill(tokens: torch.Tensor = tokens, made: Any = made) -> torch.Tensor:
-                    return made(tokens, use_cache=False, logits_to_keep=1, **more).logits  # noqa: B023
+            def prefill(mask: Any = None, made: Any = made, more: Any = more) -> torch.Tensor:
+                given = {"attention_mask": mask, "use_cache": False, "logits_to_keep": 1}
+                return made(tokens, **given, **more).logits
 
-                took, made_here = seconds(prefill, device), prefill().float()
-                first = last.setdefault((rows, length), made_here)
-                row[f"prefill {rows} x {length}"] = round(rows * length / took)
-                off = float((made_here - first).abs().max())
-                row["differs"] = max(row.get("differs", 0.0), off)
-            if not title.startswith("flex"):  # which compiles anew as the cache grows
-                rows, length = sizes[0]
-                tokens, new = ids(rows, length, device), 32 if device == "cuda" else 4
-                mask = left_padding(tokens)
-
-                def padded(made: Any = made, mask: Any = mask, tokens: Any = tokens) -> None:
-                    made(tokens, attention_mask=mask, use_cache=False, logits_to_keep=1)
-
-                took = seconds(padded, device)
-                row[f"padded prefill {rows} x {length}"] = round(rows * length / took)
-
-                def decode(tokens: torch.Tensor = tokens, made: Any = made, new: int = new) -> None:
-                    made.generate(tokens, max_new_tokens=new, do_sample=False)
-
-                row[f"generate {new} after {rows} x {length}"] = round(
-                    rows * new / seconds(decode, device, 3)
+            row["prefill"] = round(rows * length / seconds(prefill, device))
+            last = prefill().float()
+            first = last if first is None else first
+            row["differs"] = float((last - first).abs().max())
+            if decoded and not title.startswith("flex"):  # compiles anew as the cache grows
+                mask, new = left_padding(tokens), 32 if device == "cuda" else 4
+                padded = functools.partial(prefill, mask)
+                row["padded prefill"] = round(rows * length / seconds(padded, device))
+                decode = functools.partial(
+                    made.generate, tokens, max_new_tokens=new, do_sample=False
                 )
+                row[f"generate {new}"] = round(rows * new / seconds(decode, device, 3))
         except Exception as error:
             row["not_run"] = f"{type(error).__name__}: {str(error).strip().splitlines()[0][:200]}"
     return out
@@ -267,6 +257,7 @@ def main() -> int:
         "device": torch.cuda.get_device_name() if device == "cuda" else "cpu",
         "torch": torch.__version__,
         "transformers": transformers.__version__,
+        "sizes": "speed: 4 x 2048 tokens, long: 2 x 8192, flex: 4 x 2048; tokens per second",
     }
     runs: list[tuple[str, str, Any]] = []
     for name, softcap in PACKAGES.items():
@@ -278,11 +269,13 @@ def main() -> int:
         builder.find_nvcc = hidden
         # FlexAttention's FLASH back end needs flash-attn-4; its own templates compile longest.
         titles = [name, "eager", *(["sdpa"] if softcap is None else []), "flex_attention FLASH"]
-        timed = functools.partial(speed, softcap=softcap, device=device, ends=ends, last={})
+        timed = functools.partial(speed, softcap=softcap, device=device, ends=ends)
+        short, long = ((4, 2048), (2, 8192)) if device == "cuda" else ((2, 24), (1, 40))
         runs += [
             (name, "logits", functools.partial(correctness, name, softcap, device)),
-            (name, "speed", functools.partial(timed, titles)),
-            (name, "flex", functools.partial(timed, ["flex_attention"])),
+            (name, "speed", functools.partial(timed, titles, *short, True)),
+            (name, "long", functools.partial(timed, titles, *long, False)),
+            (name, "flex", functools.partial(timed, [name, "flex_attention"], *short, False)),
             (name, "compiled", functools.partial(compiled, name, softcap, device)),
         ]
         if device == "cuda":
@@ -290,7 +283,7 @@ def main() -> int:
     if device == "cuda":
         runs.append(("sdpa", "check", under_sdpa))
     # The most telling first: time may run out.
-    order = ("check", "logits", "speed", "flex", "compiled")
+    order = ("logits", "speed", "check", "long", "flex", "compiled")
     for name, part, run in sorted(runs, key=lambda row: order.index(row[1])):
         begin = time.monotonic()
         row = said.setdefault(name, {})
