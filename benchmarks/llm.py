@@ -1,8 +1,8 @@
-"""The LLM bench: 24 fixed tasks, rules switched off, every transcript kept.
+"""The LLM bench: fixed tasks, rules switched off, every transcript kept.
 
     python benchmarks/llm.py --model NAME [--base-url URL] [--split open|held-out|all]
-                             [--task NAME ...] [--rounds 4] [--jobs N] [--out DIR]
-                             [--answered-by WORDS] --yes
+                             [--group NAME ...] [--task NAME ...] [--rounds 4] [--jobs N]
+                             [--out DIR] [--answered-by WORDS] --yes
     python benchmarks/llm.py --report DIR
     python benchmarks/llm.py --rejudge DIR [--task NAME ...]
 
@@ -58,7 +58,6 @@ from engine.types import Artifact, Stage
 from sessions.events import ArtifactSet
 from sessions.store import Store
 
-KERNEL = "flash_fwd_sm80"
 # A person or a queue may stand behind the server: wait long, never for ever.
 PATIENT = Limits(first_s=3600, chunk_s=600, total_s=7200, retries=5)
 
@@ -68,6 +67,7 @@ def main() -> int:
     parser.add_argument("--model")
     parser.add_argument("--base-url")
     parser.add_argument("--split", choices=["open", "held-out", "all"], default="open")
+    parser.add_argument("--group", action="append", choices=GROUPS)
     parser.add_argument("--task", action="append")
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--jobs", type=int, default=1, help="tasks at once")
@@ -86,8 +86,12 @@ def main() -> int:
     chosen = [
         t
         for t in load_tasks()
-        if (args.task is None and args.split in ("all", "held-out" if t.held_out else "open"))
-        or (args.task is not None and t.name in args.task)
+        if (
+            t.name in args.task
+            if args.task is not None
+            else args.split in ("all", "held-out" if t.held_out else "open")
+            and (args.group is None or t.group in args.group)
+        )
     ]
     print(f"{len(chosen)} tasks go to {settings.host}, model {settings.model}", file=sys.stderr)
     if not args.yes:
@@ -164,6 +168,7 @@ def run_task(
         "reached": [a.reached.word for a in attempts],
         "reasons": [a.reason for a in attempts],
         "attempts": [a.summary() for a in attempts],
+        "microseconds": [a.outcome.microseconds for a in attempts],
         "pass_at_1": bool(complete) and complete[0].passed,
         "repaired": result is not None and result.passed,
         "rounds": args.rounds,
@@ -188,8 +193,10 @@ def ask(
     bench: Bench, task: BenchTask, asked: Asked, lock: Path
 ) -> tuple[str, list[Attempt[Edit]], Result | None, str]:
     """A task's session, its attempts, what they came to, and the server's fault, if any."""
-    options = choose_options(find_kernel(KERNEL), specialisation={"D": "64"})
-    session = start(bench, find_kernel(KERNEL), task.spec, options, "bench", f"bench {task.name}")
+    ground = task.ground
+    kernel = find_kernel(ground.kernel)
+    options = choose_options(kernel, specialisation={"D": ground.head_size}, only=ground.only)
+    session = start(bench, kernel, task.spec, options, "bench", f"bench {task.name}")
     attempts: list[Attempt[Edit]] = []
     with bench.store.writer(session, wait=5.0) as writer:
         work = Adaptation(bench, writer, "bench")
@@ -290,8 +297,7 @@ def report(rows: Sequence[dict[str, Any]]) -> str:
 
     for group in GROUPS:
         add(group, [r for r in rows if r["group"] == group])
-    add("held out", [r for r in rows if r["held_out"]])
-    add("all", rows)
+        add(f"{group}, held out", [r for r in rows if r["group"] == group and r["held_out"]])
     who = sorted({f"{r['model']} ({r['answered_by'] or 'not stated'})" for r in rows})
     lines += ["", f"Answered by: {', '.join(who) or 'nobody: not run'}. G4 not run."]
     return "\n".join(lines)

@@ -1,20 +1,26 @@
 """Exported packages in transformers' Gemma 2 on a GPU: right beside eager, and tokens per second.
 
-    python benchmarks/models.py OUT.json [--device cpu]
+    python benchmarks/models.py OUT.json [--device cpu] [--limit SECONDS]
 
-Packages `softcap_causal` and `causal_document` must be importable, with their libraries built: a
-compiler is hidden here. Right is FlashAttention's rule: the logits' error against an eager model in
-float32 is at most twice that of eager in bfloat16. Weights are random, layers are few and as large
-as Gemma 2 2B's, and every contestant has the same ones.
+Packages `softcap_causal`, `causal_document` and, for SDPA, `causal_attention` must be importable,
+with their libraries built: a compiler is hidden here. Right is FlashAttention's rule: the logits'
+error against an eager model in float32 is at most twice that of eager in bfloat16. Weights are
+random, layers are few and as wide as Gemma 2 2B's, heads as long as Gemma 2 27B's (FlexAttention's
+FLASH back end refuses those of 256), and every contestant has the same weights.
 """
 
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib
 import json
+import os
 import statistics
+import subprocess
+import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +28,7 @@ import torch
 import transformers
 
 PACKAGES = {"softcap_causal": 50.0, "causal_document": None}
-LIMIT = 150.0  # seconds for all of it: what is not reached by then is left out, and said
+PROCESSES = 4  # that load a package at once
 
 
 def model(implementation: str, softcap: float | None, dtype: torch.dtype, device: str) -> Any:
@@ -30,8 +36,8 @@ def model(implementation: str, softcap: float | None, dtype: torch.dtype, device
     config = transformers.Gemma2Config(
         vocab_size=4096 if large else 128, hidden_size=2304 if large else 64,
         intermediate_size=9216 if large else 64, num_hidden_layers=4 if large else 2,
-        num_attention_heads=8, num_key_value_heads=4, head_dim=256 if large else 64,
-        query_pre_attn_scalar=256 if large else 64, attn_logit_softcapping=softcap,
+        num_attention_heads=16 if large else 8, num_key_value_heads=8 if large else 4,
+        head_dim=128, query_pre_attn_scalar=128, attn_logit_softcapping=softcap,
         layer_types=["full_attention"] * (4 if large else 2), pad_token_id=0, eos_token_id=None,
         max_position_embeddings=16384, sliding_window=16384,
     )  # fmt: skip
@@ -163,51 +169,73 @@ def seconds(run: Any, device: str, times: int = 5) -> float:
     return statistics.median(once() for _ in range(times))
 
 
-def speed(name: str, softcap: float | None, device: str, ends: float) -> dict[str, Any]:
-    """Tokens per second: prefill at several lengths, and decoding after a prompt."""
-    contestants: dict[str, dict[str, Any]] = {name: {}, "eager": {}, "flex_attention": {}}
-    if softcap is None:
-        contestants["sdpa"] = {}
-    # FlexAttention's FLASH back end needs flash-attn-4.
-    contestants["flex_attention FLASH"] = {"kernel_options": {"BACKEND": "FLASH"}}
+def speed(
+    titles: Iterable[str], rows: int, length: int, decoded: bool, softcap: float | None,
+    device: str, ends: float,
+) -> dict[str, Any]:  # fmt: skip
+    """Tokens per second of contestants: prefill, and, `decoded`, a padded one and steps after it.
+
+    `differs` is the largest difference of the last logits from those of the first contestant, the
+    package.
+    """
     out: dict[str, Any] = {}
-    sizes = ((4, 2048), (2, 8192)) if device == "cuda" else ((2, 24),)
-    for title, more in contestants.items():
+    first: torch.Tensor | None = None
+    tokens = ids(rows, length, device)
+    for title in titles:
         row: dict[str, Any] = {}
-        if time.monotonic() > ends:
-            out[title] = {"not_run": "the time was up"}
-            continue
+        out[title] = row
+        more = {"kernel_options": {"BACKEND": "FLASH"}} if title.endswith("FLASH") else {}
         try:
+            if time.monotonic() > ends:
+                raise TimeoutError("the time was up")
             made = model(title.split()[0], softcap, torch.bfloat16, device)
-            for rows, length in sizes:
-                tokens = ids(rows, length, device)
+            torch._dynamo.reset()  # each size compiled for itself, where something is compiled
 
-                def prefill(tokens: torch.Tensor = tokens, made: Any = made) -> None:
-                    made(tokens, use_cache=False, logits_to_keep=1, **more)  # noqa: B023
+            def prefill(mask: Any = None, made: Any = made, more: Any = more) -> torch.Tensor:
+                given = {"attention_mask": mask, "use_cache": False, "logits_to_keep": 1}
+                return made(tokens, **given, **more).logits
 
-                took = seconds(prefill, device)
-                row[f"prefill {rows} x {length}"] = round(rows * length / took)
-            if not title.startswith("flex"):  # which compiles anew as the cache grows
-                rows, length = sizes[0]
-                tokens, new = ids(rows, length, device), 32 if device == "cuda" else 4
-                mask = left_padding(tokens)
-
-                def padded(made: Any = made, mask: Any = mask, tokens: Any = tokens) -> None:
-                    made(tokens, attention_mask=mask, use_cache=False, logits_to_keep=1)
-
-                took = seconds(padded, device)
-                row[f"padded prefill {rows} x {length}"] = round(rows * length / took)
-
-                def decode(tokens: torch.Tensor = tokens, made: Any = made, new: int = new) -> None:
-                    made.generate(tokens, max_new_tokens=new, do_sample=False)
-
-                row[f"generate {new} after {rows} x {length}"] = round(
-                    rows * new / seconds(decode, device, 3)
+            row["prefill"] = round(rows * length / seconds(prefill, device))
+            last = prefill().float()
+            first = last if first is None else first
+            row["differs"] = float((last - first).abs().max())
+            if decoded and not title.startswith("flex"):  # compiles anew as the cache grows
+                mask, new = left_padding(tokens), 32 if device == "cuda" else 4
+                padded = functools.partial(prefill, mask)
+                row["padded prefill"] = round(rows * length / seconds(padded, device))
+                decode = functools.partial(
+                    made.generate, tokens, max_new_tokens=new, do_sample=False
                 )
+                row[f"generate {new}"] = round(rows * new / seconds(decode, device, 3))
         except Exception as error:
             row["not_run"] = f"{type(error).__name__}: {str(error).strip().splitlines()[0][:200]}"
-        out[title] = row
     return out
+
+
+def together(name: str) -> dict[str, Any]:
+    """Several processes that load the package at once and run its check."""
+    package = importlib.import_module(name)
+    code = f"import {name}; assert {name}.check()"
+    begin = time.monotonic()
+    running = [
+        subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
+        for _ in range(PROCESSES)
+    ]
+    said = [process.communicate()[1] for process in running]
+    return {
+        "exit": [process.returncode for process in running],
+        "read_only": bool(os.statvfs(Path(package.__file__).parent).f_flag & os.ST_RDONLY),
+        "seconds": round(time.monotonic() - begin, 1),
+        "said": [text.strip().splitlines()[-1][:200] for text in said if text.strip()],
+    }
+
+
+def nvcc_found(builder: Any) -> str:
+    """The compiler that a package would build itself with, or that there is none."""
+    try:
+        return str(builder.find_nvcc())
+    except RuntimeError as error:
+        return str(error)
 
 
 def hidden() -> Path:
@@ -220,35 +248,48 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("out", type=Path)
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
+    parser.add_argument("--limit", type=float, default=130, help="seconds: what has not begun by "
+                        "then is left out, and said")  # fmt: skip
     arguments = parser.parse_args()
     device = arguments.device
-    ends = time.monotonic() + LIMIT
+    ends = time.monotonic() + arguments.limit
     said: dict[str, Any] = {
         "device": torch.cuda.get_device_name() if device == "cuda" else "cpu",
         "torch": torch.__version__,
         "transformers": transformers.__version__,
+        "sizes": "speed: 4 x 2048 tokens, long: 2 x 8192, flex: 4 x 2048; tokens per second",
     }
     runs: list[tuple[str, str, Any]] = []
     for name, softcap in PACKAGES.items():
         package = importlib.import_module(name)
-        builder = importlib.import_module(f"{name}.build")
-        builder.find_nvcc = hidden
         package.as_attention_interface(name)
-        said[name] = {"level": package.LEVEL, "folder": str(Path(package.__file__).parent)}
+        builder = importlib.import_module(f"{name}.build")
+        version = builder.settings()["version"]  # with the source's hash
+        said[name] = {"level": package.LEVEL, "version": version, "nvcc": nvcc_found(builder)}
+        builder.find_nvcc = hidden
+        # FlexAttention's FLASH back end needs flash-attn-4; its own templates compile longest.
+        titles = [name, "eager", *(["sdpa"] if softcap is None else []), "flex_attention FLASH"]
+        timed = functools.partial(speed, softcap=softcap, device=device, ends=ends)
+        short, long = ((4, 2048), (2, 8192)) if device == "cuda" else ((2, 24), (1, 40))
         runs += [
-            (name, "logits", lambda n=name, s=softcap: correctness(n, s, device)),
-            (name, "speed", lambda n=name, s=softcap: speed(n, s, device, ends)),
-            (name, "compiled", lambda n=name, s=softcap: compiled(n, s, device)),
+            (name, "logits", functools.partial(correctness, name, softcap, device)),
+            (name, "speed", functools.partial(timed, titles, *short, True)),
+            (name, "long", functools.partial(timed, titles, *long, False)),
+            (name, "flex", functools.partial(timed, [name, "flex_attention"], *short, False)),
+            (name, "compiled", functools.partial(compiled, name, softcap, device)),
         ]
         if device == "cuda":
-            runs.append((name, "check", package.check))
+            runs.append((name, "check", functools.partial(together, name)))
     if device == "cuda":
         runs.append(("sdpa", "check", under_sdpa))
-    order = ("check", "logits", "speed", "compiled")  # the most telling first: time may run out
+    # The most telling first: time may run out.
+    order = ("logits", "speed", "check", "long", "flex", "compiled")
     for name, part, run in sorted(runs, key=lambda row: order.index(row[1])):
         begin = time.monotonic()
         row = said.setdefault(name, {})
         try:
+            if begin > ends:
+                raise TimeoutError("the time was up")
             row[part] = run()
         except Exception as error:
             row[part] = {"failed": f"{type(error).__name__}: {error}"[:600]}

@@ -69,11 +69,11 @@ class Tour:
             "",
         ]
 
-    async def until(self, done: Callable[[], bool]) -> None:
-        for _ in range(2400):
-            if done():
-                return
-            await asyncio.sleep(0.05)
+    async def until(self, done: Callable[[], object]) -> None:
+        """Wait for ten minutes. Raises `TimeoutError` after them."""
+        async with asyncio.timeout(600):
+            while not done():
+                await asyncio.sleep(0.05)
 
 
 def tidy(svg: str) -> str:
@@ -105,15 +105,16 @@ the lifted program against the kernel's declared reference. The cursor leads: th
 marked in every pane, its loop and its worker more faintly.
 """)  # fmt: skip
     await tour.press("s", "2")
-    await tour.until(lambda: "h14" in app.screen.costs.of)
+    await tour.until(lambda: {"h14", "h6+"} <= {*app.screen.costs.tried})
     factor = next(f"{p.id}/{h.id}" for p, h, _ in app.screen.snap.hunks if "_factor =" in h.after)
     while app.screen.current_hunk() != factor:
         await tour.press("right_square_bracket")
     await tour.picture("proposal", "What the rules propose", """
-The spec was traced, and the rules propose hunks. Under its head each says why it is there, which
-clauses of the recipe it serves, its numbers by name, which names it needs and gives, and what
-leaving it out does to the predicted time. Nothing is in the target until you accept it: `]` and
-`[` go from hunk to hunk, `a` accepts, `x` rejects, `e` edits, `A` accepts all of an origin.
+The spec was traced, and the rules propose hunks. Under its head each says what it does, what the
+target computes without it (tried at a few sizes), what that does to the predicted time, why it is
+there, which clauses of the recipe it serves, its numbers by name, which names it needs and gives.
+Nothing is in the target until you accept it: `]` and `[` go from hunk to hunk, `a` accepts, `x`
+rejects, `e` edits, `A` accepts all of an origin.
 """)  # fmt: skip
     await tour.press("o", "j", "j", "j")
     await tour.picture("overview", "All hunks in a list", """
@@ -151,7 +152,7 @@ Further down the same page draws how large the errors are, of O over (i, d) and 
     while app.screen.sizes["Nq"] < 190:  # the failing run itself has five rows
         await tour.press("s")
     grid = app.screen.pane.grid
-    await tour.until(lambda: grid.done)
+    await tour.until(lambda: grid.known >= 190)  # what is in sight comes first
     await tour.picture("mask-wrong", "The mask, where it is wrong", """
 `m` draws what spec and target keep over i and j. `+` is a pair that only the target keeps, `-` one
 that only the spec keeps; `n` goes from failing row to failing row. The glyphs say it without
@@ -204,6 +205,7 @@ and stages, and `c` continues from the shown step as a new
 session.
 """)  # fmt: skip
     await tour.press("escape")
+    await tour.until(lambda: app.screen.query("#sessions"))
     app.screen.query_one("#sessions", CodePane).focus()
     await tour.press("enter")
     await tour.pilot.resize_terminal(80, 24)

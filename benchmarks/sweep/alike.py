@@ -34,7 +34,7 @@ from engine.cuir.rewrite import (
 )
 
 COMMUTES = frozenset("+*&|^")
-READS = frozenset(("block_id", "grid_dim", "shared_limit", "sizeof"))
+READS = frozenset(("block_id", "grid_dim", "shared_limit", "sizeof", "map", "mbarriers"))
 
 
 def alike(a: Module, b: Module) -> bool:
@@ -47,6 +47,10 @@ def _plain(module: Module) -> Module:
     device = frozenset(unread)
 
     def ordered(expr: Expr) -> Expr | None:
+        found = reordered(expr)
+        return None if found == expr else found
+
+    def reordered(expr: Expr) -> Expr | None:
         match expr:
             case Binary(op, left, right) if op in COMMUTES:
                 return Binary(op, *sorted((left, right), key=print_expr))
@@ -65,9 +69,13 @@ def _plain(module: Module) -> Module:
     def function(one: Function) -> Function:
         return replace(one, body=map_blocks(one.body, in_order))
 
+    def settled(expr: Expr) -> Expr:
+        while (now := map_expr(expr, ordered)) != expr:  # what was replaced is not looked into
+            expr = now
+        return expr
+
     def in_order(block: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
-        plain = tuple(map_stmt_exprs(s, lambda e: map_expr(e, ordered)) for s in block)
-        return _sorted(plain, device)
+        return _sorted(tuple(map_stmt_exprs(s, settled) for s in block), device)
 
     return replace(module, functions=tuple(map(function, module.functions)))
 
@@ -98,6 +106,6 @@ def _swaps(one: Stmt, two: Stmt, device: frozenset[str]) -> bool:
 
 
 def _is_plain(expr: Expr, device: frozenset[str]) -> bool:
-    """Whether evaluating it does nothing else: scalar functions and device functions alone."""
+    """Whether evaluating it does nothing else: scalar functions, device functions, values alone."""
     known = device | READS | FUNCTIONS.keys()
     return all(not isinstance(e, Call) or e.fn in known for e in walk_expr(expr))

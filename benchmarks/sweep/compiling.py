@@ -57,12 +57,14 @@ def spills(arch: str, key: str, text: bytes) -> str:
 
 @lru_cache(maxsize=4)
 def ptx(arch: str, key: str, text: bytes) -> str | None:
-    """The optimised PTX without comments and names of files; None where nvcc does not take it."""
+    """The optimised PTX without comments, names of files and what nvcc calls this very unit; None
+    where nvcc does not take it."""
     with tempfile.TemporaryDirectory(prefix="cubridge-sweep-") as name:
         _, wrong = _optimised(arch, key, text, "-ptx", Path(name))
         if wrong:
             return None
         made = (Path(name) / "one.out").read_text()
+    made = re.sub(r"_INTERNAL_[0-9a-f]+_\d+_one_cu_[0-9a-f]+_\d+", "", made)
     return "\n".join(line for line in made.splitlines() if not line.startswith(("//", "\t.file")))
 
 

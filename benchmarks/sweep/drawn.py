@@ -117,7 +117,7 @@ def _judged(name: str, recipe: Recipe, path: Path) -> tuple[str, str]:
         return "internal", f"{type(error).__name__}: {error}"
     try:
         with subject.function:
-            found = passed(subject)
+            found = passed(subject, load_package(name).archs)
     except CuBridgeError as error:
         return "refused", error.message
     except Exception as error:

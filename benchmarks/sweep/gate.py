@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from engine.cuir.nodes import Module
+from engine.gates.g1_g2.arch_choices import judged_choice, other_choices
 from engine.gates.g1_g2.by_recipe import BY_RECIPE
 from engine.gates.g1_g2.judge import judged
 from engine.gates.runs.subject import Subject
@@ -46,14 +48,20 @@ def target(base: Module, recipe: Recipe, spec: Path) -> Subject:
     return Subject(legal(trail[-1]), recipe, planned.binding, spec, {})
 
 
-def passed(subject: Subject) -> Found:
-    """The subject through the whole gate."""
+def passed(subject: Subject, archs: Sequence[str]) -> Found:
+    """The subject through the whole gate, with what its launcher chooses on each of these archs."""
     failure, rows, _, held, _ = judged(subject, _silent, BY_RECIPE)
     if failure is not None:
         by = "a proof" if held.failure is not None else "a run" if rows else "a check"
         return Found(by, failure.reason, held)
     failure, _ = starved(BY_RECIPE, subject, _silent)
-    return Found("", "", held) if failure is None else Found("a late warp", failure.reason, held)
+    if failure is not None:
+        return Found("a late warp", failure.reason, held)
+    for name, module, _ in other_choices(subject.module, archs):
+        failure, _, _ = judged_choice(BY_RECIPE, replace(subject, module=module), _silent)
+        if failure is not None:
+            return Found("another arch", f"on {name}: {failure.reason}", held)
+    return Found("", "", held)
 
 
 def _silent(_: str) -> None:

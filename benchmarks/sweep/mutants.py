@@ -16,14 +16,27 @@ from benchmarks.sweep.alike import alike
 from benchmarks.sweep.gate import Found, passed, target
 from benchmarks.sweep.tasks import Original
 from engine.cuir.canonical import canonical
-from engine.cuir.nodes import Call, Module, walk_expr
+from engine.cuir.nodes import (
+    Assign,
+    Call,
+    Function,
+    Module,
+    Num,
+    Stmt,
+    map_stmt_exprs,
+    stmt_exprs,
+    walk_block,
+    walk_expr,
+)
 from engine.cuir.parser import parse_module
 from engine.cuir.printer import print_module
+from engine.cuir.rewrite import map_blocks, substitute
+from engine.cuir.static.host_constants import constants_of, host_constants
 from engine.errors import CuBridgeError
 from engine.foreign.launcher import functions_of, name_of
 from engine.gates.runs.subject import Subject
 from engine.gates.schedules.schedule_calls import asked_schedule
-from engine.gates.schedules.schedule_goals import ORDER, SCHEDULE
+from engine.gates.schedules.schedule_goals import LISTS, ORDER, SCHEDULE
 from engine.gates.schedules.work_pieces import asked_work
 from engine.lift import lift, lift_source, load_package
 from engine.lower.lower import lower
@@ -83,7 +96,8 @@ def _fate(original: Original, subject: Subject, one: Mutant) -> tuple[str, str]:
         module = one.module()
         if canonical(module) == canonical(subject.module):
             return "same", "the same module"
-        found = passed(replace(subject, module=module))
+        archs = load_package(original.kernel).archs
+        found = passed(replace(subject, module=module), archs)
     except CuBridgeError as error:
         return "refused", f"{type(error).__name__}: {error}"
     except Exception as error:
@@ -111,24 +125,72 @@ def _survivor(
         wrong = offence or verify_relift(text, [module])
         if wrong is not None:
             return "killed", f"G3, the text: {wrong}"
-    for about, functions in ((SCHEDULE, _schedule), (ORDER, _order)):
+    asked = [(SCHEDULE, _schedule), (ORDER, _order)]
+    if one.statement.startswith("if "):  # what class a tile has, and not where it is put
+        asked.append((LISTS, _classes))
+    for about, functions in asked:
         if found.is_proven(about) and _differ_in(functions(subject.module), subject.module, module):
             return "survived", f"a proof: only {about} differs, whose goals are all proven"
     if alike(subject.module, module):
         return "survived", "a proof: the same program in another order"
+    launched = _launched(subject.module, module)
+    if launched:
+        return "survived", launched
     reason = reason_for(original.kernel, one.function, one.statement, one.operator, one.change)
     if reason is not None:
         return "survived", f"reviewed: {reason}"
     made, was = (compiling.ptx(original.arch, original.key, t) for t in (text, right))
     if made is None:
         return "killed", "G3, nvcc: it does not compile"
-    return ("survived", "identical PTX") if made == was else ("open", "no reason")
+    if made == was and _hosts(subject.module) == _hosts(module):
+        return "survived", "identical PTX"
+    return "open", "no reason"
+
+
+def _launched(right: Module, mutant: Module) -> str:
+    """Why launchers whose compile-time numbers alone differ are no fault; empty where more does."""
+
+    def rest(module: Module, *, names: bool) -> Module:
+        """Without what the numbers are made of, and with the numbers where `names` do not stay."""
+        found = {} if names else host_constants(module)
+        known = constants_of(module)
+        numbers = {n: Num(value) for n, value in found.items()}
+
+        def plain(block: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+            kept = (s for s in block if not (isinstance(s, Assign) and s.target in known))
+            return tuple(map_stmt_exprs(s, lambda e: substitute(e, numbers)) for s in kept)
+
+        def without(one: Function) -> Function:
+            return replace(one, body=map_blocks(one.body, plain)) if one.kind == "host" else one
+
+        return replace(module, functions=tuple(map(without, module.functions)))
+
+    if canonical(rest(right, names=False)) == canonical(rest(mutant, names=False)):
+        return "a proof: the launcher has the same numbers"
+    if canonical(rest(right, names=True)) == canonical(rest(mutant, names=True)):
+        return "reviewed: other tiles, stages or room, judged as they are on each arch"
+    return ""
+
+
+def _hosts(module: Module) -> tuple[Function, ...]:
+    return tuple(f for f in module.functions if f.kind == "host")
+
+
+def _classes(module: Module) -> set[str | None]:
+    """The kernel that classes tiles."""
+    return {
+        function.name
+        for function in module.functions
+        for _, statement in walk_block(function.body, ())
+        for part in stmt_exprs(statement)
+        if any(isinstance(e, Call) and e.fn == "class_of" for e in walk_expr(part))
+    }
 
 
 def _schedule(module: Module) -> set[str | None]:
     """The functions of the tile schedule."""
     asked = asked_schedule(module)
-    return {asked.count, asked.index, asked.full, asked.lead}
+    return {asked.count, asked.index, asked.full, asked.lead, asked.tail}
 
 
 def _order(module: Module) -> set[str | None]:

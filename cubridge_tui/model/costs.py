@@ -9,13 +9,13 @@ from dataclasses import dataclass, field, replace
 from cubridge_tui.model.rows import Row, RowKind
 from engine.cost.timeline.events import Timeline
 from engine.gates.outcome import Trial
-from engine.service.views.costing import ALL, EXPERT, Cost, Question, Where
+from engine.service.views.costing import ALL, EXPERT, RULE, Cost, Question, Where
 
 # Half of the measured rows are predicted within it (docs/cost.md): what is less is no difference.
 KNOWN_ERROR = 0.09
-REJECT, COST, MODEL = "reject  ", "cost    ", "model   "  # how the rows of a hunk begin
+# How the rows of a hunk begin.
+REJECT, COST, RULES, MODEL = "reject  ", "cost    ", "rule    ", "model   "
 WAITING = f"{COST}is being predicted"
-MOST_NAMED = 6  # hunks that a line lists; of more it says how many
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +67,13 @@ def cost_lines(question: Question | None, costs: Costs) -> dict[str, tuple[str, 
     if question is None:
         return {}
     lines = {}
-    for number, (hunk, gone) in enumerate(question.without.items()):
-        others = [h for h in gone if h != hunk]
+    for number, hunk in enumerate(h for h in question.without if not h.endswith(RULE)):
+        others = [h for h in question.without[hunk] if h != hunk]
+        rule = question.without.get(f"{hunk}{RULE}", ()) if question.tries else ()
         lines[f"{question.proposal.id}/{hunk}"] = (
             *([reject_line(costs, hunk, others)] if question.tries else []),
             cost_line(costs, hunk, others),
+            *([rule_line(costs, hunk, rule)] if rule else []),
             *([model_line(costs)] if number == 0 else []),
         )
     return lines
@@ -109,7 +111,7 @@ def cost_line(costs: Costs, hunk: str, others: Sequence[str] = ()) -> str:
             return f"{COST}not predicted: {cost.problem}"
     if without is None or every is None or expert is None:
         return WAITING
-    but = _without(others)
+    but = "without them" if others else "without it"  # as the row before says
     if costs.breaks(hunk):
         return f"{COST}not told: there is no program {but}"
     where = "" if costs.where is None else f" ({costs.where.name}, {costs.where.shape})"
@@ -129,6 +131,23 @@ def cost_line(costs: Costs, hunk: str, others: Sequence[str] = ()) -> str:
     return f"{COST}{words}: {both}; {rates}"
 
 
+def rule_line(costs: Costs, hunk: str, gone: Sequence[str]) -> str:
+    """What leaving out all hunks of a rule does, at its first one."""
+    name = f"{hunk}{RULE}"
+    found, every, without = costs.tried.get(name), costs.known(ALL), costs.known(name)
+    begin = f"{RULES}with all of its hunks rejected ({_ranges(gone)}): "
+    if found is None:
+        return f"{begin}is being tried"
+    wrong = "wrong: " if found.checks else "no valid program: "
+    result = found.problem or "still right where it was tried"
+    result = f"{wrong}{found.fault}" if found.fault else result
+    if every is None or without is None or not found.checks:
+        return begin + result
+    time = f"{without.us:,.0f} us instead of {every.us:,.0f}"
+    told = f"as fast (±{100 * KNOWN_ERROR:.0f}%)" if same(without, every) else time
+    return f"{begin}{result}; {told}"
+
+
 def model_line(costs: Costs) -> str:
     """What the costs of all hunks are for, and what the expert's time is of."""
     every, expert, where = costs.known(ALL), costs.known(EXPERT), costs.where
@@ -137,16 +156,26 @@ def model_line(costs: Costs) -> str:
     return (
         f"{MODEL}{where.card}, {where.shape}, {_pairs(where)}; the expert's kernel, before any "
         f"hunk and of its own function, {expert.us:,.0f} us; with all hunks {every.us:,.0f} us, "
-        f"{every.tflops:.0f} TFLOP/s of kept pairs, {every.visited:.2f} pairs visited for each kept"
+        f"{every.tflops:.0f} TFLOP/s of kept pairs, {every.visited:.2f} pairs visited for each "
+        f"kept; within ±{100 * KNOWN_ERROR:.0f}%, the model's known error, no difference is told"
     )
 
 
 def _without(others: Sequence[str]) -> str:
-    """`without it and h7, h13`."""
-    if not others:
-        return "without it"
-    many = f"the {len(others)} hunks that need it"
-    return f"without it and {', '.join(others) if len(others) <= MOST_NAMED else many}"
+    """`without it and h7, h13-h15`."""
+    return f"without it and {_ranges(others)}" if others else "without it"
+
+
+def _ranges(hunks: Sequence[str]) -> str:
+    """`h7, h13-h15`: what follows one another as one."""
+    numbers = [int(hunk.removeprefix("h")) for hunk in hunks]
+    told: list[list[int]] = []
+    for number in numbers:
+        if told and number == told[-1][-1] + 1:
+            told[-1].append(number)
+        else:
+            told.append([number])
+    return ", ".join(f"h{n[0]}-h{n[-1]}" if n[1:] else f"h{n[0]}" for n in told)
 
 
 def _pairs(where: Where) -> str:

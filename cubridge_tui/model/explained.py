@@ -18,18 +18,22 @@ def lines_of(
     hunk: Hunk, about: Explained = NOTHING, costs: Sequence[str] = (), group: str = ""
 ) -> list[str]:
     """What it does, what rejecting it does, what it costs, why it is there, its new ops, for which
-    clauses, its numbers by name, what depends on what. `group` is the hunk before it that says why
-    for both."""
+    clauses, its numbers by name, what depends on what. `group` is the hunk before it that says
+    why for both: of this one, only the first thing."""
     lines = [f"what    {words}" for words in about.does[:1]]
     lines += costs
-    why = f"as {group}: {hunk.title}" if group else hunk.reason
+    first = hunk.reason.partition("; ")[0]
+    why = f"as {group}: {first}" if group else hunk.reason
     lines += [f"why     {why}"] if why else []
     lines += [f"op      {words}" for words in about.does[1:]]
     lines += [f"for     {words}" for words in about.clauses if not group]
     if about.numbers:
         lines.append(f"where   {'; '.join(about.numbers)}")
-    told = [f"needs {_listed(about.needs)}"] if about.needs else []
-    told += [f"gives {_listed(about.users)}"] if about.users else []
+    both = [pair for pair in about.needs if pair in about.users]
+    needs, users = ([pair for pair in p if pair not in both] for p in (about.needs, about.users))
+    told = [f"needs {_listed(needs)}"] if needs else []
+    told += [f"gives {_listed(users)}"] if users else []
+    told += [f"stands and falls with {_listed(both)}"] if both else []
     return [*lines, *([f"with    {'; '.join(told)}"] if told else [])]
 
 

@@ -108,5 +108,11 @@ def hunk_rows(snap: Snapshot, name: str) -> list[Row]:
     about = snap.explained.get(name, NOTHING)
     notes = [Row(line, RowKind.NOTE, hunk=name) for line in lines_of(hunk, about, snap.cost(name))]
     changed = (r for r in mine if r.kind not in (RowKind.HEAD, RowKind.NOTE))
-    signed = (replace(r, text=f"{r.sign or SIGNS[r.kind]} {r.text}", number=None) for r in changed)
-    return [replace(head, number=None), *notes, *signed]
+    return [replace(head, number=None), *notes, *map(_signed, changed)]
+
+
+def _signed(row: Row) -> Row:
+    """A row whose sign stands before its text, where there is no gutter."""
+    sign = f"{row.sign or SIGNS[row.kind]} "
+    moved = tuple((begin + len(sign), end + len(sign)) for begin, end in row.changed)
+    return replace(row, text=sign + row.text, number=None, changed=moved)

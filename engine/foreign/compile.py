@@ -7,7 +7,7 @@ import os
 import re
 import resource
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +22,8 @@ from engine.ptx.parser import parse_module
 from engine.ptx.syntax import Module
 
 LIMIT = 1800.0  # seconds
-_HERE = b"@FOLDER@"  # a build's own folder, in what the cache keeps
+# What the cache keeps calls a build's own folder and the source's so.
+_HERE, _THERE = "@FOLDER@", "@SOURCE@"
 # Headers of ours in the place of torch's and cuBLAS's, where a launcher includes them.
 STAND_INS = Path(__file__).with_name("stand_ins")
 
@@ -170,15 +171,15 @@ class _Build:
         driver.write_text(text, encoding="utf-8")
         named = dict(files) if kept is None else {**files, "ptx": kept / "driver.ptx"}
         cache = default_cache().with_name("executed") / self.key(words, text)
-        depends, here = self.folder / "depends", str(self.folder)
+        depends = self.folder / "depends"
         with locked(cache, None):
             if all((cache / name).is_file() for name in named):
                 for name, path in named.items():
-                    self.copy(cache / name, path, _HERE, here.encode())
+                    self.copy(cache / name, path, self.here)
                 return
             refused = cache / "refused"
             if refused.is_file():
-                raise self.refusal(refused.read_text("utf-8").replace(_HERE.decode(), here))
+                raise self.refusal(self.here(refused.read_text("utf-8")))
             command = [
                 str(self.tools.nvcc.path), "-O1", "-w", "-lineinfo", *words, "-MD", "-MF",
                 str(depends), f"-I{self.source.parent}", *self.flags.words(), str(driver),
@@ -186,29 +187,29 @@ class _Build:
             done = run(command, cwd=self.folder, environ=compiler_environ(), limit=LIMIT)
             if not done.ok:
                 if ": error" in done.output:
-                    write(refused, done.output.replace(here, _HERE.decode()).encode())
+                    write(refused, self.anywhere(done.output).encode())
                 raise self.refusal(done.output or f"nvcc ended with {done.returncode}")
             if kept is not None:
                 next(kept.glob("driver*.ptx")).replace(named["ptx"])
             if self.known(depends):
                 for name, path in named.items():
-                    self.copy(path, cache / name, here.encode(), _HERE)
+                    self.copy(path, cache / name, self.anywhere)
         prune(cache.parent, cache)
 
     def refusal(self, output: str) -> DoesNotCompile:
         return DoesNotCompile(_reason(output, self.source), output, advice(output))
 
     def key(self, words: Sequence[str], driver: str) -> str:
-        """A digest of all that decides what nvcc makes, wherever the build's folder is."""
+        """A digest of all that decides what nvcc makes, wherever the source and the build lie."""
         parts = [self.tools.identity, driver, *words, *self.flags.words()]
         out = hashlib.sha256()
         for text in parts:
-            out.update(text.replace(str(self.folder), _HERE.decode()).encode() + b"\0")
+            out.update(self.anywhere(text).encode() + b"\0")
         ours = [STAND_INS.with_name("recorder.cpp"), *STAND_INS.rglob("*.*")]
         ours += [Path(w) for w in self.flags.more if Path(w).is_file()]
         for file in [*reached(self.source, self.flags.includes), *sorted(ours)]:
-            name = str(file).replace(str(self.folder.resolve()), _HERE.decode())
-            out.update(f"{name} {hashlib.sha256(read_included(file)).hexdigest()}".encode())
+            content = hashlib.sha256(read_included(file)).hexdigest()
+            out.update(f"{self.anywhere(str(file))} {content}".encode())
         return out.hexdigest()
 
     def known(self, depends: Path) -> bool:
@@ -221,11 +222,21 @@ class _Build:
         system = (self.tools.root.resolve(), Path("/usr"), STAND_INS)
         return all(any(f.is_relative_to(s) for s in system) for f in read)
 
+    def anywhere(self, text: str) -> str:
+        """A text without the places of this build and its source."""
+        for folder in {self.folder.resolve(), self.folder}:
+            text = text.replace(str(folder), _HERE)
+        return text.replace(str(self.source.parent), _THERE)
+
+    def here(self, text: str) -> str:
+        """The text of `anywhere`, at this build and its source."""
+        return text.replace(_HERE, str(self.folder)).replace(_THERE, str(self.source.parent))
+
     @staticmethod
-    def copy(source: Path, target: Path, old: bytes, new: bytes) -> None:
-        """PTX with the build's folder named anew; a program as it is."""
+    def copy(source: Path, target: Path, named: Callable[[str], str]) -> None:
+        """PTX with its folders named anew; a program as it is."""
         data = source.read_bytes()
-        write(target, data.replace(old, new) if b".version" in data[:4096] else data)
+        write(target, named(data.decode()).encode() if b".version" in data[:4096] else data)
         if os.access(source, os.X_OK):
             target.chmod(0o755)
 

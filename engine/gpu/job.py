@@ -21,7 +21,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from engine.closure import ROOT, beside, closure, foreign, local_modules
 from engine.cuir.nodes import Module
@@ -60,6 +60,7 @@ class LiftedJob:
     kernels' names are those of all."""
 
     module: Module
+    fast_tanh: ClassVar[bool] = False  # the text itself says so
 
     @property
     def fields(self) -> tuple[tuple[str, str], ...]:

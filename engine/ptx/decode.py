@@ -29,8 +29,10 @@ class Site:
         return self.at.type
 
     def refuse(self, words: str) -> InputError:
-        where = f"{self.at.source}: " if self.at.source else ""
-        return InputError(f"{where}{self.at}: {words}")
+        """A refusal at the source line, and at each line that this was inlined at."""
+        chain = self.at.source.chain() if self.at.source else ()
+        where = " in ".join(map(str, chain))
+        return InputError(f"{where}{': ' if where else ''}{self.at}: {words}")
 
     def takes(self, *modifiers: str | Iterable[str]) -> None:
         """Refuses an instruction with a modifier that is not among these or a type."""

@@ -85,6 +85,9 @@ def run(
     if kernel is None:
         known = ", ".join(module.kernels) or "none"
         raise InputError(f"no kernel {launch.kernel} in the PTX; there are: {known}")
+    if kernel.cluster != 1:
+        raise InputError(f"{kernel.code[0].source or kernel.name}: a cluster of {kernel.cluster} "
+                         "blocks is not executed yet")  # fmt: skip
     began = time.perf_counter()
     findings = Findings()
     threads = int(np.prod(launch.block))

@@ -5,6 +5,7 @@ Anything else is refused with its line: an unknown directive must not be passed 
 
 from __future__ import annotations
 
+import math
 import re
 from bisect import bisect_right
 from dataclasses import dataclass, field
@@ -40,6 +41,7 @@ _FILE = re.compile(r'\.file\s+(\d+)\s+"((?:[^"\\]|\\.)*)"[^\n]*')
 _LABEL = re.compile(r"([$\w]+)\s*:(?!:)")
 _STATEMENT = re.compile(r"[^;{}]*(?:\{[^{}]*\}[^;{}]*)*;")
 _HEADER = re.compile(r"(?:\.visible\s+|\.weak\s+)*\.entry\s+([\w$.]+)\s*\(([^)]*)\)([^{;]*)\{")
+_SIZES = re.compile(r"\.(reqntid|maxntid|reqnctapercluster)\s+(\d+(?:\s*,\s*\d+)*)")
 _FUNCTION = re.compile(r"(?:\.visible\s+|\.weak\s+|\.extern\s+)*\.func\b[^{;]*[;{]")
 _PARAMETER = re.compile(
     r"\.param\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+(?:\.ptr\s*(?:\.\w+\s*)*(?:\.align\s+\d+)?\s*)?"
@@ -171,10 +173,8 @@ class _Parser:
         body = _Body(self)
         end = self.close(header.end())
         body.read(header.end(), end - 1)
-        threads = re.search(r"\.(?:max|req)ntid\s+([\d, ]+)", header[3])
-        most = 1
-        for number in threads[1].split(",") if threads else ():
-            most *= int(number)
+        sizes = {name: math.prod(map(int, numbers.split(",")))
+                 for name, numbers in _SIZES.findall(header[3])}  # fmt: skip
         kernel = Kernel(
             header[1],
             self.parameters(header[2], header.start(2)),
@@ -183,7 +183,8 @@ class _Parser:
             tuple(body.code),
             body.labels,
             body.tables,
-            most if threads else 0,
+            sizes.get("reqntid", sizes.get("maxntid", 0)),
+            sizes.get("reqnctapercluster", 1),
         )
         return kernel, end
 

@@ -152,7 +152,7 @@ class Kernel:
     """An entry: its parameters, registers by name with their types, variables, and code.
 
     `labels` gives the index into `code` that a label stands before; `tables` the branch targets of
-    `brx.idx`.
+    `brx.idx`, `cluster` how many blocks of a cluster the kernel asks for itself.
     """
 
     name: str
@@ -163,6 +163,7 @@ class Kernel:
     labels: Mapping[str, int]
     tables: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     max_threads: int = 0
+    cluster: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,7 +77,8 @@ def _made(
     copy = deepcopy(tree)
     old = next(n for at, (_, n) in enumerate(_inside_functions(copy)) if at == number)
     _put(copy, old, deepcopy(changed))
-    was, now = ast.unparse(node), "; ".join(map(ast.unparse, changed))
+    was = ast.unparse(node)
+    now = "; ".join(ast.unparse(ast.fix_missing_locations(deepcopy(new))) for new in changed)
     words = f"{was.splitlines()[0]!r} -> {now.splitlines()[0]!r}"
     line = getattr(node, "lineno", function.lineno)
     statement = text.splitlines()[line - 1].strip()

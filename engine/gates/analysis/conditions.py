@@ -55,11 +55,11 @@ class Condition:
     `expr` stands in the text; `test` is what is true or false, which differs from it where `expr`
     is arithmetic. `whole` is `test` with the function's scalar names replaced by what they stand
     for, and `given` says what holds wherever it is asked; of that, `within` is what its own
-    statement says. `context` is the statement's target and the op whose lambda it stands in. Of a
-    loop, whether it runs is the condition, and only that it does must be seen; nor need the
-    `exempt` side be, where a statistic of a row is nothing or a launch fails (see
-    `engine.gates.analysis.exempt_sides`). Of a loop that may return, that it `ends` without doing
-    so is a second condition.
+    statement says. `context` is the statement's target, the op whose lambda it stands in, and whose
+    elements it reads there. Of a loop, whether it runs is the condition, and only that it does must
+    be seen; nor need the `exempt` side be, where a statistic of a row is nothing or a launch fails
+    (see `engine.gates.analysis.exempt_sides`). Of a loop that may return, that it `ends` without
+    doing so is a second condition.
     """
 
     path: Path
@@ -129,8 +129,9 @@ def conditions(module: Module) -> tuple[Condition, ...]:
                 given = tuple((resolved(e, own), side) for e, side in place.given)
                 exempt = guards.exempt(test, function.name, place.tiles)
                 one = Condition(
-                    at.path, node, test, resolved(test, own), given, place.within, place.context,
-                    loop, True if handed_on.get(at.path) == test else exempt,
+                    at.path, node, test, resolved(test, own), given, place.within,
+                    place.context_of(test), loop,
+                    True if handed_on.get(at.path) == test else exempt,
                 )  # fmt: skip
                 out.setdefault((one.key, loop), one)
             if isinstance(at.stmt, For) and _may_return(at.stmt):
@@ -167,7 +168,8 @@ class _Place:
     function: str
     given: Within = ()
     within: Within = ()
-    context: tuple[object, ...] = ()
+    target: str | None = None
+    ops: tuple[Call, ...] = ()
     tiles: Mapping[str, Expr | None] = field(default_factory=dict)
     floats: Mapping[str, bool] = field(default_factory=dict)
 
@@ -185,13 +187,23 @@ class _Place:
 
     def in_op(self, call: Call) -> _Place:
         """In an op's lambda."""
-        rest = tuple(a for a in call.args if not isinstance(a, Lambda))
         return replace(
             self,
-            context=(*self.context, call.fn, rest, call.kwargs, call.params),
+            ops=(*self.ops, call),
             tiles={**self.tiles, **parameters(call)},
             floats={**self.floats, **self.kinds.of_lambda(call, self.function)},
         )
+
+    def context_of(self, test: Expr) -> tuple[object, ...]:
+        """The statement's target and the ops around, each with what `test` reads of it: the tiles
+        whose elements it does, and where the op says that these stand if it reads a coordinate."""
+        read = free_names(test)
+        context: list[object] = [self.target]
+        for op in self.ops:
+            elements = {n: tile for n, tile in parameters(op).items() if n in read}
+            placed = op.kwargs if None in elements.values() else ()
+            context += [op.fn, tuple(elements.items()), placed]
+        return tuple(context)
 
 
 _Row = tuple[Expr, Expr, _Place]  # what stands there, its test, where it stands
@@ -201,7 +213,7 @@ def _of_statement(at: Standing, kinds: Kinds) -> Iterator[tuple[Expr, Expr, _Pla
     """The conditions of a statement's own header; whether it is the loop itself."""
     stmt = at.stmt
     place = _Place(kinds, str(at.path[0]), at.held)
-    here = replace(place, context=(stmt.target,)) if isinstance(stmt, Assign) else place
+    here = replace(place, target=stmt.target) if isinstance(stmt, Assign) else place
     for expr in stmt_exprs(stmt):
         for row in _of_expr(expr, here):
             yield *row, False

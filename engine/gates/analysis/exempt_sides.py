@@ -25,6 +25,7 @@ from engine.cuir.nodes import (
     Compare,
     Expr,
     If,
+    Index,
     Lambda,
     Module,
     Name,
@@ -36,6 +37,7 @@ from engine.cuir.nodes import (
     walk_expr,
 )
 from engine.cuir.ops.traits import FILLS, MAPS, REDUCTIONS
+from engine.cuir.rewrite import map_expr
 from engine.cuir.scalar import CASTS, CONSTANTS, FUNCTIONS
 from engine.cuir.static.calls import is_launch
 from engine.gates.analysis.size_comparisons import resolved, scalars_of
@@ -110,6 +112,8 @@ class Guards:
                 return [id]
             case Call(fn, (*_, Num())) | Call(fn, (_,)) if fn in FILLS:
                 return []
+            case Call(fn, (_, filled)) if fn in FILLS:  # by an input's element, such as a sink
+                return [] if self._is_data(function, filled) else None
             case Call(fn, (_, Name(old))) if fn in REDUCTIONS:
                 return [old]
             case Call("row_reduce", (Name(row),)):
@@ -121,10 +125,15 @@ class Guards:
         return None
 
     def _is_plain(self, function: str, f: Lambda) -> bool:
-        """Whether a lambda reads its elements and scalars that are no sizes, and nothing else."""
-        names = {n: e for n, e in self._scalars.get(function, {}).items() if n not in f.params}
-        body = resolved(f.body, names)
-        return free_names(body) <= {"args", *f.params} | CONSTANTS.keys() and not any(
+        """Whether a lambda reads its elements and data, and nothing else."""
+        return self._is_data(function, f.body, f.params)
+
+    def _is_data(self, function: str, value: Expr, params: tuple[str, ...] = ()) -> bool:
+        """Whether a scalar is made of `params`, of inputs' elements and of scalars that are no
+        sizes, and of nothing else: no place is in it."""
+        names = {n: e for n, e in self._scalars.get(function, {}).items() if n not in params}
+        body = map_expr(resolved(value, names), lambda e: Num(0) if isinstance(e, Index) else None)
+        return free_names(body) <= {"args", *params} | CONSTANTS.keys() and not any(
             (isinstance(n, Attr) and n.field in self._whole)
             or (isinstance(n, Call) and n.fn not in FUNCTIONS and n.fn not in CASTS)
             for n in walk_expr(body)

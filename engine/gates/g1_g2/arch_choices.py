@@ -47,7 +47,7 @@ def _elsewhere(
     way = BY_SPEC if payload["recipe"] is None else BY_RECIPE
     for name, module, chosen in other_choices(subject.module, payload.get("archs") or ()):
         there = partial(_told_on, name, report)
-        failure, rows, held = _judged(way, replace(subject, module=module), there)
+        failure, rows, held = judged_choice(way, replace(subject, module=module), there)
         details = verdict["details"]
         details["runs"] += [row | {"arch": name} for row in rows]
         for kind, found in held.to_json().items():
@@ -91,7 +91,10 @@ def _subject(payload: Mapping[str, Any]) -> Subject:
     )
 
 
-def _judged(way: Way, subject: Subject, report: Report) -> tuple[Failure | None, list[Row], Proofs]:
+def judged_choice(
+    way: Way, subject: Subject, report: Report
+) -> tuple[Failure | None, list[Row], Proofs]:
+    """One choice of tiles on a few small cases: its first failure, its runs and what is proven."""
     failure, held = at_sight(subject), Proofs()
     if failure is None:
         held = proofs_of(subject)

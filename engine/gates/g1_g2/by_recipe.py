@@ -217,11 +217,10 @@ def located(subject: Subject, deck: Sequence[Case], seed: int, failure: Failure)
     fault, got = weights_of(subject, inputs, sizes, seed)
     if fault is not None or got is None:
         return failure if fault is None else replace(failure, op=fault.op)
-    want = expected(subject.recipe, inputs)
-    weights = want.weights
-    if want.lse is not None:
-        weights = weights / weights.sum(-1, keepdim=True).clamp_min(1e-300)
-    found = diagnose(subject.module, got, weights, sizes)
+    want = expected(subject.recipe, inputs).weights
+    # Of an output that becomes something else one-hot V gives back no weights.
+    changed = subject.recipe.changes_output
+    found = None if changed else diagnose(subject.module, got, want, sizes)
     if found is None:
         path = lse_path(subject.module) if failure.reason.startswith("LSE") else None
         return failure if path is None else replace(failure, op=op_text(path))

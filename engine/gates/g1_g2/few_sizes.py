@@ -15,7 +15,7 @@ from torch import Tensor
 
 from engine.cuir.execute.compiled.program import Limits
 from engine.cuir.findings import KINDS
-from engine.cuir.nodes import Module, Num, Path, walk
+from engine.cuir.nodes import Module, Num, walk
 from engine.cuir.printer import cut, first_line
 from engine.cuir.static.check import check
 from engine.gates.analysis.tile_sizes import tiles_of
@@ -26,12 +26,14 @@ from engine.gates.runs.case_run import Compare, Row, run_deck
 from engine.gates.runs.deck_cases import bent
 from engine.gates.runs.nan_inputs import MODE, PADDED, under_mask_cases
 from engine.gates.runs.output_comparison import lse_equal, rows_equal
-from engine.gates.runs.subject import Failure, Subject, at_sight, without_value
+from engine.gates.runs.subject import Failure, Subject, at_sight, op_text, without_value
 from engine.spec.recipes.recipe import Recipe
 from engine.spec.reference.oracle import Expected, expected, output_as_bhnd
 from engine.transfer.binding import Binding
 from engine.transfer.ranges import reads_pairs
 
+# What a part of a block waits for that never comes, whyever.
+HANGS = frozenset({"lost_arrival", "row_without_tiles", "wrong_phase", "deadlock"})
 EMPTY = "NaN in rows without a kept key, whose O must be 0"
 
 
@@ -42,7 +44,7 @@ def tried(module: Module, recipe: Recipe, binding: Binding) -> Trial:
     subject = Subject(module, recipe, binding, pathlib.Path(), {})
     found = check(module)
     if found:
-        return Trial(False, found[0].message + _text(module, found[0].path))
+        return Trial(False, found[0].message + _text(module, op_text(found[0].path)))
     failure = without_value(subject)
     if failure is not None:
         return Trial(False, failure.reason)
@@ -57,12 +59,10 @@ def tried(module: Module, recipe: Recipe, binding: Binding) -> Trial:
     return Trial(fault="" if failure is None else failure.reason, sizes=sizes)
 
 
-def _text(module: Module, path: Path) -> str:
-    """The statement at a path, where there is one, in a few letters."""
-    stmt = dict(walk(module)).get(path)
-    if stmt is None:
-        return ""
-    return f": {cut(first_line(stmt))}"
+def _text(module: Module, op: str | None) -> str:
+    """The statement that a verdict's op is, where it is one, in a few letters."""
+    stmts = (stmt for path, stmt in walk(module) if op_text(path) == op)
+    return next((f": {cut(first_line(stmt))}" for stmt in stmts), "")
 
 
 def few_cases(subject: Subject) -> list[Case]:
@@ -132,7 +132,8 @@ def _located(subject: Subject, deck: Sequence[Case], seed: int, failure: Failure
         words = (BY_RECIPE.probe(subject, case, seed)[0] or failure).reason
     kind, _, message = words.partition(": ")
     if kind in KINDS:
-        words = f"{KINDS[kind]}: {message}"
+        at = _text(subject.module, failure.op)
+        words = f"it hangs, nothing ends this wait{at}" if kind in HANGS else f"{message}{at}"
     return replace(failure, reason=f"{words}, at {case.Nq} x {case.Nk}")
 
 

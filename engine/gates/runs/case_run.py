@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from engine.cuir.execute.compiled.compiler import kept_program
-from engine.cuir.execute.compiled.program import Schedule
+from engine.cuir.execute.compiled.program import Limits, Schedule
 from engine.cuir.execute.schedules.run import Outcome, run_program
 from engine.cuir.nodes import Name, free_names, names_in
 from engine.cuir.scalar import Mode
@@ -201,8 +201,11 @@ def run_module(
     watch = subject.watch if mode == "exact" else None
     if watch is not None:
         watch.rows, watch.keys = sizes["Nq"], sizes["Nk"]
+    # The blocks of rows of one head are few: one processor takes them in turn, so that the stages
+    # and phases of a block that does more than one go round.
+    alone = sizes["B"] * sizes["Hq"] == 1
     outcome = run_program(
-        subject.module, fields, mode, schedule,
+        subject.module, fields, mode, schedule, Limits(sm_count=1) if alone else None,
         # A caller's workspace holds anything: a word that no kernel wrote may not be read.
         unfilled=(
             *(() if space is None or left is not None else (space.field,)),

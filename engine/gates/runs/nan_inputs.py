@@ -58,8 +58,8 @@ def run_under_mask(subject: Subject, case: Case, seed: int) -> tuple[Failure | N
         wrong = _compared(subject, want, out, block)
         if wrong is not None:
             words = (
-                f"NaN in K and V where rows {block.start} to {block.stop - 1} keep nothing reaches "
-                f"them: {wrong.reason}"
+                f"NaN in K and V at keys that queries {block.start} to {block.stop - 1} do not "
+                f"keep gets into their output: {wrong.reason}"
             )
             return replace(wrong, reason=words), row
     row["hidden"] = hidden
@@ -111,7 +111,7 @@ def under_mask_cases(tiles: Tiles | None, constants: Sequence[int] = ()) -> Iter
     """Two blocks of rows and the last tile of keys in part, in two batches: ids with padding at the
     end, and in runs (engine/spec/decks/integer_draws.py). Then all keys in the first tile, which a
     kernel may copy before its loop. Past a prefix or a window wider than a block there is a block
-    whose own rows end its keys, and one behind it."""
+    whose own rows end its keys, and one behind it, which keys beyond the rows follow."""
     at = tiles or Tiles(128, 64)
     rows, keys = at.rows + 9, 2 * at.keys + 22
     # More keys than rows, or the first block may end its keys where a tile ends.
@@ -120,4 +120,4 @@ def under_mask_cases(tiles: Tiles | None, constants: Sequence[int] = ()) -> Iter
     wide = max((c for c in constants if at.rows < c <= MAX_WIDE), default=0)
     if wide:
         n = (wide // at.rows + 2) * at.rows + 9
-        yield Case(1, 1, 1, n, n, modes=(MODE,), turn=PADDED)
+        yield Case(1, 1, 1, n, n + 5, modes=(MODE,), turn=PADDED)

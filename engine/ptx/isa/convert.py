@@ -17,6 +17,10 @@ Array = np.ndarray[Any, Any]
 
 _TO_INTEGER = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}
 
+# What a NaN becomes where .ftz widens it: f32's canonical NaN, its payload gone (seen on a GPU; the
+# ISA fixes no payload).
+_CANONICAL = np.array(0x7FFFFFFF, np.uint32).view(np.float32)
+
 
 def _types(site: Site) -> tuple[str, str]:
     found = [m for m in site.at.modifiers if m in WIDTHS]
@@ -95,6 +99,8 @@ def _cvt(site: Site) -> Run:
             x = from_half(x, source)
         if ftz and from_float:
             x = flush(x)
+            if to == "f64":
+                x = np.where(np.isnan(x), _CANONICAL, x)
         if rounding is not None and from_float:
             x = rounding(x)
         if to_whole:

@@ -29,6 +29,7 @@ from engine.transfer.binding import Binding
 from engine.types import Proposal
 
 EXPERT, ALL = "expert", "all"
+RULE = "+"  # behind a hunk's id: all hunks of the rule whose first one it is
 ENDED = "the process that predicts costs ended; leave the session and open it again"
 Told = Callable[[str, "Cost | Where | Timeline | Trial"], None]
 
@@ -50,8 +51,11 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A proposal whose hunks are to be costed; `without` gives for each what goes with it. Targets
-    are tried where `binding` says how their arguments are filled."""
+    """A proposal whose hunks are to be costed.
+
+    `without` gives for each what goes with it, and by a rule's first hunk and `RULE` what goes with
+    all hunks of that rule. Targets are tried where `binding` says how their arguments are filled.
+    """
 
     base: str
     proposed: str
@@ -66,6 +70,13 @@ class Question:
         explained: Mapping[str, Explained], binding: Binding | None = None,
     ) -> Question:  # fmt: skip
         sets = {h.id: closure(explained, h.id) for h in proposal.hunks}
+        rules: dict[str, list[str]] = {}
+        for h in proposal.hunks:
+            rules.setdefault(h.title.partition("; ")[0], []).append(h.id)
+        for mine in rules.values():
+            gone = closure(explained, *mine)
+            if gone != sets[mine[0]]:
+                sets[f"{mine[0]}{RULE}"] = gone
         return cls(base, proposed, proposal, recipe, sets, binding)
 
     @property

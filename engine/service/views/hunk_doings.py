@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import replace
 from itertools import groupby, islice, takewhile
 from operator import itemgetter
 
@@ -20,12 +20,16 @@ from engine.cuir.nodes import (
     Function,
     If,
     Index,
+    Lambda,
     Module,
     Name,
+    Num,
     Path,
     Stmt,
     Unary,
+    children,
     free_names,
+    rebuild,
     stmt_call,
     stmt_exprs,
     walk,
@@ -33,13 +37,13 @@ from engine.cuir.nodes import (
     walk_expr,
 )
 from engine.cuir.ops import OPS
+from engine.cuir.ops.traits import MATMULS, TILE_LOADS
 from engine.cuir.printer import cut, print_expr
 from engine.errors import CuBridgeError
 from engine.service.views.rule_names import meaning
 from engine.transfer.match import find_attention
 
 MOST = 3  # edits that are told one by one
-_TOKEN = re.compile(r"[\w.]+|\s+|\W")
 _KINDS = {"kernel": "kernel", "device": "device function", "host": "launcher"}
 _VERBS = {EditKind.INSERT: "adds", EditKind.DELETE: "removes", EditKind.MOVE: "moves"}
 
@@ -57,7 +61,8 @@ class Doings:
     def of(self, hunk: EditHunk, named: bool) -> tuple[str, ...]:
         """What the hunk does, then a line for each op that neither the base nor a hunk asked for
         before has. `named`: its names are those of rules."""
-        found = list(dict.fromkeys(self._edit(e, named) for e in hunk.edits))
+        edits = [e for e in hunk.edits if e.kind is not EditKind.MOVE] or hunk.edits
+        found = list(dict.fromkeys(self._edit(e, named) for e in edits))
         told = [_at_once(group) for _, group in groupby(found[:MOST], key=itemgetter(1))]
         if len(found) > MOST:
             told.append(f"{len(found) - MOST} more")
@@ -110,25 +115,22 @@ class Doings:
                     return f"changes {name}{_difference(was, value)}"
                 if (seen := _viewed(value)) is not None:
                     return f"{verb} {name}, a view of {_short(seen)},"
-                says = _says(target, named)
-                text = f" = {_short(value)}" if edit.kind is EditKind.INSERT and not says else ""
-                return f"{verb} {name}{text}{says}{',' if says else ''}"
+                says, text = _meant("", target, named), print_expr(value)
+                short = edit.kind is EditKind.INSERT and (cut(text) == text or not says)
+                return f"{verb} {name}{f' = {cut(text)}' if short else ''}{says},"
             case Do(call):
                 first = _first_name(call)
                 filled = edit.old.call.fn if isinstance(edit.old, Do) else call.fn
                 if filled != call.fn:
                     return f"fills {first} by {call.fn} instead of {filled}"
-                says = _says(first, named)
-                of = f" of {first}" if first else ""
-                return f"{verb} {call.fn}{of}{says}{',' if says else ''}"
+                return f"{verb} {_short(call)}{_meant(f'{first}: ', first, named)},"
             case For(var, start, stop, step, body):
                 if edit.kind is EditKind.INSERT and (does := _calls(body)):
                     return f"adds a loop that does {does},"
                 steps = ", ".join(_short(e) for e in (start, stop, step))
                 return f"{verb} the loop over {var}: range({steps}),"
-            case If(test, then):
-                does = _calls(then) if edit.kind is EditKind.INSERT else ""
-                return f"{verb} a branch on {_short(test)}{f' that does {does},' if does else ''}"
+            case If():
+                return f"{verb} {_branch(node, told=edit.kind is EditKind.INSERT)}"
             case _:
                 return f"{verb} a statement"
 
@@ -170,13 +172,17 @@ class _Places:
         return where + self._warps(path)
 
     def _warps(self, path: Path) -> str:
-        """Which of the kernel's warps, by the first branch outside all loops."""
+        """Which of the kernel's warps, by the first branch outside all loops, and what they do."""
         for n in range(1, len(path)):
             match self._stmts.get(path[:n]), path[n]:
                 case For(), _:
                     return ""
-                case If(cond), way:
-                    return f" where {print_expr(cond if way == 'then' else _contrary(cond))}"
+                case If(cond) as branch, way:
+                    mine = branch.then if way == "then" else branch.other
+                    ops = {op for _, stmt in walk_block(mine, ()) for op in _ops_of(stmt)}
+                    role = " (the warps that compute)" if ops & MATMULS else ""
+                    role = role or (" (the warps that load)" if ops & TILE_LOADS else "")
+                    return f" where {print_expr(cond if way == 'then' else _contrary(cond))}{role}"
         return ""
 
 
@@ -193,6 +199,19 @@ def _calls(body: Iterable[Stmt]) -> str:
     calls = (stmt_call(s) for _, s in walk_block(tuple(body), ()))
     told = (f"{c.fn} of {name}" for c in calls if c is not None and (name := _first_name(c)))
     return ", ".join(islice(dict.fromkeys(told), MOST))
+
+
+def _branch(stmt: If, told: bool) -> str:
+    """`a branch on not full that has a branch on slot >= 0 that does keep_bits of s, else keep of
+    s,`; without what it does where that is not `told`."""
+    words = f"a branch on {_short(stmt.cond)}"
+    match stmt.then:
+        case _ if not told:
+            return words
+        case (If() as inner,):
+            return f"{words} that has {_branch(inner, told)}"
+    does, other = _calls(stmt.then), _calls(stmt.other)
+    return words + (f" that does {does}{f', else {other}' if other else ''}," if does else "")
 
 
 def _viewed(value: Expr) -> Expr | None:
@@ -221,19 +240,45 @@ def _says(name: str, named: bool) -> str:
     return f": {words}" if words else ""
 
 
+def _meant(begin: str, name: str, named: bool) -> str:
+    """` (name: what it means)`, where a rule gave it."""
+    words = meaning(name) if named else ""
+    return f" ({begin}{words})" if words else ""
+
+
 def _short(expr: Expr) -> str:
     return cut(print_expr(expr))
 
 
 def _difference(was: Expr, now: Expr) -> str:
-    """`: m becomes m_ok`, the one stretch of tokens in which they differ."""
-    old, new = (_TOKEN.findall(print_expr(e)) for e in (was, now))
-    begin = _shared(old, new)
-    end = min(_shared(old[::-1], new[::-1]), len(old) - begin, len(new) - begin)
-    gone, come = (cut("".join(t[begin : len(t) - end]).strip()) for t in (old, new))
-    if gone and come:
-        return f": {gone} becomes {come},"
-    return f": adds {come}," if come else f": leaves out {gone},"
+    """`: m becomes m_ok`, the smallest part in which alone they differ."""
+    was, now = _apart(was, now)
+    if isinstance(was, Call) and isinstance(now, Call) and was == replace(now, fn=was.fn):
+        return f": {was.fn} becomes {now.fn},"
+    old, new = print_expr(was), print_expr(now)
+    if new.startswith(f"{old} "):
+        return f": adds `{cut(new[len(old) + 1 :])}` to {cut(old)},"
+    return f": {cut(old)} becomes {cut(new)},"
+
+
+def _apart(was: Expr, now: Expr) -> tuple[Expr, Expr]:
+    """The smallest parts of two expressions in which alone they differ; of what is asked of each
+    element, what it is asked, whatever it is given for it."""
+    match was, now:
+        case Lambda(body=one), Lambda(body=other):
+            return _apart(one, other)
+        case Call(fn=one, args=(*_, Lambda() as old)), Call(fn=other, args=(*_, Lambda() as new)):
+            if one == other and old.body != new.body:
+                return _apart(old, new)
+    if children(was) and rebuild(was, _nothing) == rebuild(now, _nothing):
+        pairs = [p for p in zip(children(was), children(now), strict=True) if p[0] != p[1]]
+        if len(pairs) == 1:
+            return _apart(*pairs[0])
+    return was, now
+
+
+def _nothing(_expr: Expr) -> Expr:
+    return Num(0)
 
 
 def _first_name(call: Call) -> str:

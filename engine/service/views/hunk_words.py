@@ -16,6 +16,7 @@ from engine.cuir.nodes import (
     Call,
     Expr,
     Field,
+    For,
     Function,
     Module,
     Name,
@@ -26,6 +27,7 @@ from engine.cuir.nodes import (
     walk_block,
     walk_expr,
 )
+from engine.cuir.static.calls import launched
 from engine.service.views.hunk_doings import Doings
 from engine.spec.recipes.recipe import Recipe
 from engine.types import Origin, Proposal
@@ -62,6 +64,7 @@ def explain(
         for name, block in gives[giver]
         if any(name in names and path[: len(block)] == block for names, path in reads[user])
     ]
+    links += _together(found, _retyped(base, proposed))
     ids = [h.id for h in proposal.hunks]
     constants = _constants(recipe)
     doings = Doings(base, proposed)
@@ -84,10 +87,10 @@ def clause_words(recipe: Recipe | None, kinds: Sequence[str]) -> tuple[str, ...]
     return tuple(told)
 
 
-def closure(explained: Mapping[str, Explained], hunk: str) -> tuple[str, ...]:
-    """A hunk and those that cannot stand without it, in the proposal's order."""
-    out = {hunk}
-    waiting = [hunk]
+def closure(explained: Mapping[str, Explained], *hunks: str) -> tuple[str, ...]:
+    """These hunks and those that cannot stand without them, in the proposal's order."""
+    out = set(hunks)
+    waiting = list(hunks)
     while waiting:
         for user, _ in explained[waiting.pop()].users:
             if user not in out:
@@ -132,6 +135,52 @@ def _reads(edit: Edit) -> Iterator[tuple[frozenset[str], Path]]:
     if edit.new_path is not None and edit.kind is not EditKind.MOVE:
         names = frozenset(n for e in _exprs(edit.new) for n in _names(e))
         yield names, edit.new_path
+        if isinstance(edit.new, For):  # how it goes on, which its block may set
+            yield frozenset(_names(edit.new.step)), (*edit.new_path, "body")
+
+
+def _retyped(base: Module, proposed: Module) -> Mapping[tuple[str, str], str]:
+    """The parameters of kernels that are of another type now, by (function, name), and by those
+    whose values a launch hands on as such a parameter."""
+    was = {f.name: f.params for f in base.functions}
+    found = {
+        (f.name, new.name): new.name
+        for f in proposed.functions
+        for old, new in zip(was.get(f.name, ()), f.params, strict=False)
+        if old.name == new.name and old.type != new.type
+    }
+    for path, stmt in walk(proposed) if found else ():
+        for run in filter(None, (launched(e) for x in stmt_exprs(stmt) for e in walk_expr(x))):
+            params = next((f.params for f in proposed.functions if f.name == run.name), ())
+            for param, given in zip(params, run.args, strict=False):
+                if isinstance(given, Name) and (run.name, param.name) in found:
+                    found[str(path[0]), given.id] = param.name
+    return found
+
+
+def _together(
+    found: Sequence[EditHunk], retyped: Mapping[tuple[str, str], str]
+) -> Iterator[tuple[int, int, str]]:
+    """Both ways between all hunks that touch a value of another type: what makes it, what hands it
+    on and what reads it."""
+    touched = [
+        {retyped[name] for e in h.edits for name in _touched(e) if name in retyped} for h in found
+    ]
+    for one, other in product(range(len(found)), repeat=2):
+        if one != other:
+            yield from ((one, other, name) for name in touched[one] & touched[other])
+
+
+def _touched(edit: Edit) -> Iterator[tuple[str, str]]:
+    """The (function, name) pairs that an edit declares, sets or reads."""
+    for node in (edit.old, edit.new):
+        function = str(edit.path[0])
+        match node:
+            case Function(name=function, params=params):
+                yield from ((function, p.name) for p in params)
+            case Assign(target):
+                yield function, target
+        yield from ((function, name) for e in _exprs(node) for name in _names(e))
 
 
 def _exprs(node: Node | None) -> Iterator[Expr]:

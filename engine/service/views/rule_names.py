@@ -36,8 +36,8 @@ _MEANINGS: Mapping[str, str] = {
     "list_tiles": "writes which tiles hold a kept pair, and how many, into the lists",
     "mask_tiles": "stores the masks of tiles kept in part as bits in the lists' slots",
     "queue": "the counter in the lists from which thread blocks take their next work",
-    "next_full": "a barrier for each word of next_work: the next number can be read",
-    "next_empty": "a barrier for each word of next_work: all have read it",
+    "next_full": "barriers, one for each word of next_work: open once the next number stands there",
+    "next_empty": "barriers, one for each word of next_work: open once all have read it",
     "next_work": (
         "two words by which the loading thread tells the others the number of their next work"
     ),

@@ -29,7 +29,7 @@ from engine.scalar_algebra.rewrite import TRUE, contains, disjuncts, load_names,
 from engine.spec.attention.parts import parts_of
 from engine.spec.expressions.build import is_reduction, value_of
 from engine.spec.expressions.factors import factors, is_row_sum, mentions, product
-from engine.spec.recipes.recipe import OUTPUT, Clause, Other, Recipe
+from engine.spec.recipes.recipe import OUTPUT, Clause, Other, Recipe, sums_over_heads
 
 Noted = Mapping[Expr, set[int]]
 Lines = Mapping[str, tuple[int, ...]]
@@ -225,9 +225,11 @@ def _before(recipe: Recipe, lines: Lines) -> Iterator[Clause]:
         columns = {e.index for e in loads(made) if e.base == Name(name) and e not in inside}
         parts = parts_of(made)
         how = [f"joined from {', '.join(parts[:-1])} and {parts[-1]}"] if parts else []
-        how += ["normalised over its columns"] * bool(sums) + ["rotated"] * (len(columns) > 1)
+        all_heads = any(map(sums_over_heads, sums))
+        over = "the columns of all heads" if all_heads else "its columns"
+        how += [f"normalised over {over}"] * bool(sums) + ["rotated"] * (len(columns) > 1)
         found: dict[Expr, Expr] = {}
-        short = _named_sums(made, found)
+        short = made if all_heads else _named_sums(made, found)
         sums_in_words = "".join(f", {print_expr(n)} = {print_expr(e)}" for e, n in found.items())
         words = (
             f"{role} is {' and '.join(how) or 'changed'} before the product: its element at column "

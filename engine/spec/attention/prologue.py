@@ -8,7 +8,7 @@ What depends on the row alone and needs no such sum is a factor of the score ins
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from engine.cuir.nodes import (
@@ -18,6 +18,7 @@ from engine.cuir.nodes import (
     Index,
     Lambda,
     Name,
+    Num,
     Select,
     walk_expr,
 )
@@ -25,6 +26,7 @@ from engine.scalar_algebra.rewrite import load_names, map_children, rename, subs
 from engine.spec.attention.weights import LLM, NotAttention
 from engine.spec.expressions.build import is_reduction
 from engine.spec.expressions.factors import Factor, factors, has_reduction, mentions, product
+from engine.spec.recipes.recipe import sums_over_heads
 
 COLUMN = "dd"
 HEAD = Name("h")
@@ -127,8 +129,9 @@ def sides_of(
 
 
 def _side(role: str, expr: Expr, var: str, floats: frozenset[str], rows: frozenset[str]) -> Side:
-    inner = _bound(expr)
-    columns = inner | {var}
+    expr = _by_heads(expr, floats)
+    heads = frozenset(_heads(expr))
+    columns = (_bound(expr) - heads) | {var}
     found: dict[str, list[Index]] = {}
     for e in float_loads(expr, floats):
         if any(mentions(e, c) for c in columns):
@@ -153,8 +156,8 @@ def _side(role: str, expr: Expr, var: str, floats: frozenset[str], rows: frozens
             "concatenate them before the function: one input for q, one for k",
         )  # fmt: skip
     loads = found[ranks[0][1]]
-    place = _column_of(role, loads, columns)
-    first = loads[0]
+    place = _column_of(role, loads, columns, heads)
+    first = next(e for e in loads if not any(mentions(e, h) for h in heads))
     load = Index(first.base, (*first.index[:place], Name(COLUMN), *first.index[place + 1 :]))
     matrix = next((e for e in walk_expr(expr) if is_reduction(e) and mentions(e, var)), None)
     if matrix is not None:
@@ -173,8 +176,67 @@ def _first_part(expr: Expr, columns: frozenset[str], names: set[str]) -> str | N
     return None
 
 
-def _column_of(role: str, loads: list[Index], columns: frozenset[str]) -> int:
-    """The dimension that is the head's: the one place where the loads of a row differ."""
+def _by_heads(expr: Expr, floats: frozenset[str]) -> Expr:
+    """`expr` with each sum over the columns of all heads, which loads take apart, as a sum over the
+    heads of sums over the columns of one: heads and columns stand in places of their own."""
+
+    def change(e: Expr) -> Expr:
+        match map_children(e, change):
+            case Call("sum_over" as fn, (Lambda((var,), body), Num(int(extent)))) as sum_:
+                split = {
+                    (at, width)
+                    for load in float_loads(body, floats)
+                    for at, width in map(_column_in(var), load.index)
+                    if width
+                }
+                widths = {width for _, width in split}
+                if {at for at, _ in split} != {"floor_div", "floor_mod"} or len(widths) != 1:
+                    return sum_
+                (width,) = widths
+                head, column = Name(f"{var}.head"), Name(f"{var}.column")
+                taken = {"floor_div": head, "floor_mod": column}
+
+                def apart(e: Expr) -> Expr:
+                    at, of = _column_in(var)(e)
+                    return taken[at] if of == width else map_children(e, apart)
+
+                body = apart(body)
+                if mentions(body, var) or extent % width:
+                    return sum_
+                inner = Call(fn, (Lambda((column.id,), body), Num(width)))
+                return Call(fn, (Lambda((head.id,), inner), Num(extent // width)))
+            case other:
+                return other
+
+    return change(expr)
+
+
+def _column_in(var: str) -> Callable[[Expr], tuple[str, int]]:
+    """Whether an expression is the head or the column of a place in a row of all heads, and how
+    many columns a head has; ("", 0) where it is neither."""
+
+    def of(e: Expr) -> tuple[str, int]:
+        match e:
+            case Call("floor_div" | "floor_mod" as fn, (Name(id), Num(int(width)))) if id == var:
+                return fn, width
+        return "", 0
+
+    return of
+
+
+def _heads(expr: Expr) -> Iterator[str]:
+    """The variables of sums over heads."""
+    for e in walk_expr(expr):
+        match e:
+            case Call(_, (Lambda((head,)), _)) if sums_over_heads(e):
+                yield head
+
+
+def _column_of(
+    role: str, loads: list[Index], columns: frozenset[str], heads: frozenset[str]
+) -> int:
+    """The dimension that is the head's: the one place where the loads of a row differ, but for
+    those of all `heads`."""
     places = {
         n
         for load in loads
@@ -189,7 +251,13 @@ def _column_of(role: str, loads: list[Index], columns: frozenset[str]) -> int:
             LLM, loads[0],
         )  # fmt: skip
     (place,) = places
-    if len({(*e.index[:place], *e.index[place + 1 :]) for e in loads}) != 1:
+    own = next((e for e in loads if not any(mentions(e, h) for h in heads)), loads[0])
+    every = {Name(h) for h in heads}
+    rows = {
+        tuple(own.index[n] if x in every else x for n, x in enumerate(e.index) if n != place)
+        for e in loads
+    }
+    if len(rows) != 1:
         raise Unprepared(
             f"a row of {role} is made of several rows before the product", LLM, loads[-1]
         )
@@ -212,6 +280,17 @@ def _tidy_names(expr: Expr) -> Expr:
         return map_children(e, lambda child: tidy(child, depth))
 
     return tidy(expr, 0)
+
+
+def of_heads(role: str, made: Expr, load: Index) -> Expr:
+    """`made`, whose sums of sums run over heads: where the element itself, `load`, has its head."""
+    heads = {Name(h) for h in _heads(made)}
+    for e in walk_expr(made):
+        if not isinstance(e, Index) or e.base != load.base:
+            continue
+        if any(x in heads and own != HEAD for x, own in zip(e.index, load.index, strict=True)):
+            raise Unprepared(f"{role} is normalised over its rows, or over batches", LLM, made)
+    return made
 
 
 def by_key_head(made: Expr, kv_head: Expr) -> Expr:

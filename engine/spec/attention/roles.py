@@ -31,6 +31,7 @@ from engine.spec.attention.prologue import (
     Side,
     Unprepared,
     by_key_head,
+    of_heads,
     product_of,
     products,
     sides_of,
@@ -254,12 +255,22 @@ def _read_output(
         bad = next((e for e in sums if name != "score" or relative_of(e, *names) is None), None)
         if bad is not None:
             raise NotAttention(f"the {name} reduces over a whole row or head", LLM, bad)
+
+    def made_of(role: str, side: Side) -> Expr | None:
+        """What an element of q or k becomes, by canonical names, and `h` for its own head."""
+        if side.made is None:
+            return None
+        made, load = (rename(e, place) for e in (side.made, side.load))
+        if role == "k":
+            made, load = (by_key_head(e, kv_head) for e in (made, load))
+        assert isinstance(load, Index)
+        return of_heads(role, made, load)
+
     order = tuple(p.id if isinstance(p := place.get(o), Name) else "d" for o in outputs)
     reading = Reading(
         q, k, v, score, keep, tuple(map(placed, found_weights.late)), late, weight, sink, after,
         rename(kv_head, place), order, build.integer(summed.args[1]),
-        None if q_side.made is None else rename(q_side.made, place),
-        None if k_side.made is None else by_key_head(rename(k_side.made, place), kv_head),
+        made_of("q", q_side), made_of("k", k_side),
         (found_products[0].q, found_products[0].k), build.integer(found_products[0].extent),
     )  # fmt: skip
     return reading, {**place, d: Name("d")}

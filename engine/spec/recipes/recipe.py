@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from engine.cuir.nodes import Expr, Name, names_in
+from engine.cuir.nodes import Call, Expr, Lambda, Name, names_in
 
 AXES = (("B",), ("Hq", "Hkv"), ("Nq", "Nk"), ("D", "Dv"))
 """The dimensions of q, k, v and the output in the kernels' order, by their names."""
@@ -63,6 +63,14 @@ class Other:
     q: str
     k: str
     value: Expr
+
+
+def sums_over_heads(expr: Expr) -> bool:
+    """Whether it is a sum over all heads, which is one of sums over the columns of each."""
+    match expr:
+        case Call("sum_over", (Lambda(_, Call("sum_over")), _)):
+            return True
+    return False
 
 
 def places_of(dims: Sequence[str]) -> list[int | None]:
@@ -124,7 +132,8 @@ class Recipe:
     clauses: tuple[Clause, ...] = field(default=())
     # What an element of q becomes before the product, over b, h, i and its column dd; of k, over b,
     # j, dd and its own head h. Loads of q and k have the dimensions of the inputs, in their order;
-    # `sum_over(lambda c: ..., n)` and `max_over` run over columns. None: the element itself. Where
+    # `sum_over(lambda c: ..., n)` and `max_over` run over columns, a sum of sums over heads and the
+    # columns of each (`sums_over_heads`). None: the element itself. Where
     # D columns are joined from parts, the input that is q or k is the first part alone, with the
     # number of its own columns for D.
     q: Expr | None = None

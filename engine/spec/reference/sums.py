@@ -11,6 +11,7 @@ import torch
 from engine.cuir.nodes import Call, Expr, Index, Lambda, Name
 from engine.cuir.scalar import evaluate
 from engine.scalar_algebra.rewrite import map_children
+from engine.spec.recipes.recipe import sums_over_heads
 
 
 def evaluated(expr: Expr, known: Mapping[str, Any]) -> Any:
@@ -22,13 +23,15 @@ def evaluated(expr: Expr, known: Mapping[str, Any]) -> Any:
     def reduced(e: Expr) -> Expr:
         if e in made:
             return made[e]
-        match map_children(e, reduced):
+        match e if sums_over_heads(e) else map_children(e, reduced):
             case Call("sum_over" | "max_over" as fn, (Lambda((column,), body), extent)):
                 total = torch.tensor(0.0 if fn == "sum_over" else -math.inf, dtype=torch.float64)
                 for n in range(int(evaluate(extent, env))):
                     here = env | {column: n}
-                    term = torch.as_tensor(evaluate(_own_column(body, here), here))
-                    term, total = term.to(torch.float64), total.to(term.device)
+                    own = _own_column(body, here)
+                    term = evaluated(own, here) if sums_over_heads(e) else evaluate(own, here)
+                    term = torch.as_tensor(term).to(torch.float64)
+                    total = total.to(term.device)
                     total = total + term if fn == "sum_over" else torch.maximum(total, term)
                 name = f"%{fn}{len(made)}"
                 env[name] = total

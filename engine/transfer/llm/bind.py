@@ -30,6 +30,7 @@ from engine.transfer.binding import (
     SIZES,
     Binding,
     ScalarField,
+    Scratch,
     SizeField,
     TensorField,
     own_tensors,
@@ -103,10 +104,11 @@ def bind(
         )
     tensors = own_tensors(by_role, interface.inputs, interface.output_dims, lse)
     own = {f.name for f in base.fields}
+    scratch = scratch_of(pairs, interface)
     sizes: list[SizeField] = []
     scalars: list[ScalarField] = []
     for extra in proposed.fields:
-        if extra.name in by_role.values():
+        if extra.name in by_role.values() or extra.name in {s.field for s in scratch}:
             continue
         source = given.get(extra.name)
         if extra.type == "tensor":
@@ -124,7 +126,38 @@ def bind(
             sizes.append(SizeField(extra.name, print_expr(_number(extra, source, interface))))
         else:
             scalars.append(ScalarField(extra.name, _number(extra, source, interface)))
-    return Binding(tuple(tensors), tuple(sizes), tuple(scalars))
+    return Binding(tuple(tensors), tuple(sizes), tuple(scalars), scratch=scratch)
+
+
+def scratch_of(pairs: Sequence[tuple[str, str]], interface: Interface) -> tuple[Scratch, ...]:
+    """What a `bind` block asks the caller to allocate, as in `q_ready = scratch[T](B, Hq, Nq, D)`:
+    one kernel fills it for another.
+
+    Raises:
+        AnswerError: its type or one of its sizes is none.
+    """
+    out = []
+    for field, source in pairs:
+        if not source.startswith("scratch"):
+            continue
+        try:
+            asked = parse_expr(source, f"bind {field}")
+        except CuirError as error:
+            raise AnswerError(str(error)) from None
+        match asked:
+            case Call("scratch", args, (), (Name("T" | "f32" as dtype),)) if 0 < len(args) <= 4:
+                dims = tuple(print_expr(e) for e in args)
+            case _:
+                raise AnswerError(
+                    f"bind: {field} = {source} is no tensor to be allocated: write "
+                    "`scratch[T](B, Hq, Nq, D)`, with T or f32 and at most four sizes"
+                )
+        unknown = [d for d in dims if d not in interface.dimensions and not d.isdecimal()]
+        if unknown:
+            there = ", ".join(interface.dimensions)
+            raise AnswerError(f"bind: {field} has no size {unknown[0]!r}: there are {there}")
+        out.append(Scratch(field, dims, dtype))
+    return tuple(out)
 
 
 def _tensor(field: Field, source: str | None, interface: Interface) -> TensorField:

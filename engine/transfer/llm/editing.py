@@ -16,7 +16,7 @@ from engine.lower.spelling.legal import legal
 from engine.transfer.binding import Binding
 from engine.transfer.llm.answer import AnswerError, AnswerRefused, read_answer, shortened
 from engine.transfer.llm.apply import apply_answer
-from engine.transfer.llm.bind import bind
+from engine.transfer.llm.bind import bind, scratch_of
 from engine.transfer.llm.guards import refuse_tricks
 from engine.transfer.llm.loop import Attempt
 from engine.transfer.llm.names import refuse_names
@@ -66,8 +66,9 @@ def _judged(text: str, task: Task, gates: Gates) -> Outcome[Edit]:
     try:
         answer = read_answer(text)
         module = apply_answer(answer, task.base, task.ids)
+        scratch = frozenset(s.field for s in scratch_of(answer.bind, task.interface))
         refuse_names(task.base, module)
-        refuse_tricks(task.base, module, spec_numbers(task.spec_text))
+        refuse_tricks(task.base, module, spec_numbers(task.spec_text), scratch)
         binding = bind(task.base, module, task.interface, answer.bind)
     except AnswerRefused as error:
         return Outcome(Reached.REFUSED, error.message)

@@ -30,14 +30,20 @@ from engine.cuir.nodes import (
 )  # fmt: skip
 from engine.cuir.ops.traits import FIELD_VIEWS, GLOBAL_WRITES, HINTS, LAUNCHES
 from engine.cuir.printer import print_expr
+from engine.cuir.scalar import CASTS
 from engine.cuir.static.calls import fields_of, launched
 from engine.transfer.binding import SIZES
 from engine.transfer.llm.answer import AnswerRefused
 
+MOST_ROWS = 256  # of a tile that sizes are counted in: decks have sizes of several
+_OF_SIZES = {"min", "max", "abs", "floor_div", "floor_mod", "ceil_div", *CASTS}
 
-def refuse_tricks(base: Module, proposed: Module, spec_numbers: Set[int]) -> None:
+
+def refuse_tricks(
+    base: Module, proposed: Module, spec_numbers: Set[int], scratch: Set[str] = frozenset()
+) -> None:
     """Raises `AnswerRefused` for the first trick. `spec_numbers` are integers that the spec names,
-    which a size may be compared with."""
+    which a size may be compared with; `scratch` are fields that one kernel fills for another."""
     old = [s for _, s in walk(base) if isinstance(s, Opaque)]
     for path, stmt in walk(proposed):
         if isinstance(stmt, Opaque) and stmt not in old:
@@ -52,7 +58,7 @@ def refuse_tricks(base: Module, proposed: Module, spec_numbers: Set[int]) -> Non
                 f"{function} singles out sizes: `{print_expr(expr)}` sets a size against a number "
                 "that the spec does not name"
             )
-    outputs = written(base) | written(proposed)
+    outputs = (written(base) | written(proposed)) - scratch
     before = _reads(base, outputs)
     for name in sorted(_reads(proposed, outputs) - before):
         raise AnswerRefused(
@@ -87,7 +93,15 @@ def _sets_a_size_against(node: Expr, sizes: Set[str], allowed: Set[int]) -> bool
     names = set(free_names(node)) - {"args"}
     if not fields <= set(SIZES) or not names <= sizes or not (fields or names):
         return False
-    numbers = {n.value for n in walk_expr(node) if isinstance(n, Num) and isinstance(n.value, int)}
+    if any(isinstance(n, Call) and n.fn not in _OF_SIZES for n in walk_expr(node)):
+        return False  # a block's number beside the size: whose sides are tested, where it has any
+    tiles = {n.args[1] for n in walk_expr(node) if isinstance(n, Call) and n.fn == "ceil_div"}
+    numbers = {
+        n.value
+        for n in walk_expr(node)
+        if isinstance(n, Num) and isinstance(n.value, int)
+        and not (n in tiles and n.value <= MOST_ROWS)
+    }  # fmt: skip
     near = {m for n in allowed for m in (n - 1, n, n + 1, 2 * n, n // 2)}
     return bool(numbers - near - usual)
 

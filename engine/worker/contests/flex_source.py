@@ -7,6 +7,7 @@ against the recipe before it is timed.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from engine.cuir.nodes import (
@@ -63,7 +64,7 @@ def flex_source(recipe: Recipe) -> Flex:
     plain_softmax(recipe, "FlexAttention")
     extras = recipe.extra()
     scalars = {i.name for i in extras if not i.dims}
-    writer = _Writer({i.name for i in extras if i.dims}, scalars)
+    writer = Writer({i.name for i in extras if i.dims}, scalars)
     scale, score = split_scale(recipe.score)
     lines = [
         '"""FlexAttention\'s mods for this recipe (generated)."""',
@@ -180,17 +181,21 @@ def plain_heads(kv_head: Expr) -> bool:
     return text in known or text.replace("floor_div", "") in known
 
 
-def _size_names(recipe: Recipe, writer: _Writer) -> set[str]:
+def _size_names(recipe: Recipe, writer: Writer) -> set[str]:
     skip = {*INDEX_NAMES, "x", "s", "inf", "nan", "LOG2E", "LN2", *writer.tensors, *writer.scalars}
     return set(names_in(recipe.score, recipe.keep) - skip)
 
 
-class _Writer:
-    """Expressions as Python: `device` on FlexAttention's index tensors, `host` on numbers."""
+class Writer:
+    """Expressions as Python: `device` on index tensors, by FlexAttention's names for them where no
+    others are given, `host` on numbers."""
 
-    def __init__(self, tensors: set[str], scalars: set[str]) -> None:
+    def __init__(
+        self, tensors: set[str], scalars: set[str], indices: Mapping[str, str] = INDEX_NAMES
+    ) -> None:
         self.tensors = tensors
         self.scalars = scalars
+        self.indices = indices
 
     def host(self, expr: Expr) -> str:
         match expr:
@@ -219,8 +224,8 @@ class _Writer:
     def name(self, id: str) -> str:
         if id == "x":
             return "score"
-        if id in INDEX_NAMES:
-            return INDEX_NAMES[id]
+        if id in self.indices:
+            return self.indices[id]
         if id in self.scalars or id in self.tensors:
             return f"t_{id}"
         if id in ("inf", "nan"):

@@ -18,6 +18,7 @@ from functools import partial
 from typing import Any
 
 from engine.cuir.nodes import Num
+from engine.worker.contests.around import AROUND, around
 from engine.worker.contests.flex_source import NotExpressible, besides_softmax
 from engine.worker.contests.own_arguments import cap_of, window_of
 from engine.worker.contests.rivals import (
@@ -239,10 +240,15 @@ def take_part(rival: Rival, problem: Problem) -> Taking | Absent:
         return found
     function, version = found
     parameters = parameters_of(function)
-    if lacks := lacking(rival, needs_of(problem), parameters):
-        return absent(rival, version, lacks, parameters)
+    lacks = lacking(rival, needs_of(problem), parameters)
     try:
-        ways = rival.ways(problem, function)
+        parts = around(problem) if AROUND & {need.name for need in lacks} else None
+        asked = problem if parts is None else parts.inside
+        if lacks := lacking(rival, needs_of(asked), parameters):
+            return absent(rival, version, lacks, parameters)
+        ways = rival.ways(asked, function)
+        if parts is not None:
+            ways = [parts.way(way) for way in ways]
     except (CannotSay, NotExpressible) as error:
         return Absent(str(error), rival.name, UNSAID)
     taking = Taking(version, [])

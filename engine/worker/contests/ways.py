@@ -80,7 +80,7 @@ def sdpa_ways(backend: str, problem: Problem, function: Function) -> list[Way]:
 def flex_ways(flash: bool, problem: Problem, function: Function) -> list[Way]:
     """FlexAttention compiled for these sizes: its Triton template by several options, or FLASH."""
     run = problem.run
-    mods = _module(flex_source(recipe_of(run)).source, "flex")
+    mods = python_module(flex_source(recipe_of(run)).source, "flex")
     # All input sets share their extra inputs, so the mods and the block mask are made once.
     scale, score_mod, mask_mod = mods.mods(dict(problem.sizes), _tensors(problem))
     arguments = {
@@ -193,7 +193,7 @@ def _fa4_sink(problem: Problem) -> dict[str, Any]:
 def _fa4_blocks(problem: Problem, columns: int) -> dict[str, Any]:
     """The block lists of the recipe's predicate, as FlashAttention-4 takes them."""
     masked = replace(recipe_of(problem.run), sink=None)  # which the lists do not depend on
-    mods = _module(flex_source(masked).source, "flex")
+    mods = python_module(flex_source(masked).source, "flex")
     mask_mod = mods.mods(dict(problem.sizes), _tensors(problem))[2]
     block = _block_mask(problem, mask_mod, (BLOCK, columns))
     lists = importlib.import_module("flash_attn.cute.block_sparsity").BlockSparseTensorsTorch
@@ -235,7 +235,7 @@ def flashinfer_ways(problem: Problem, function: Function) -> list[Way]:
     elif any(mask_axes(run)):
         raise CannotSay("custom_mask is one for all heads, and here sequences or heads differ")
     else:
-        mods = _module(flex_source(recipe_of(run)).source, "flex")
+        mods = python_module(flex_source(recipe_of(run)).source, "flex")
         keep = mods.mods(dict(sizes), _tensors(problem))[2]
         i, j = (torch.arange(sizes[n], device=run.device) for n in ("Nq", "Nk"))
         zero = torch.zeros((), dtype=torch.int32, device=run.device)
@@ -299,7 +299,7 @@ def _words(options: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {value}" for name, value in options.items()) or "its own options"
 
 
-def _module(source: str, kind: str) -> types.ModuleType:
+def python_module(source: str, kind: str) -> types.ModuleType:
     """Generated source as a module: the compiler looks globals up by the module's name."""
     name = f"cubridge_{kind}_{hashlib.sha256(source.encode()).hexdigest()[:12]}"
     if name not in sys.modules:

@@ -140,6 +140,20 @@ class Subject:
             self._linear = linear_in_v(self.run, self.adapted(LINEAR_CASE), self.d, self.dv)
         return self._linear
 
+    @property
+    def zeros_show_pairs(self) -> bool:
+        """Whether O of one-hot V is 0 exactly where the recipe keeps no pair, on a small case."""
+        case = self.adapted(LINEAR_CASE)
+        if self.run.recipe is None or case is None:
+            return False
+        inputs = self.run.make_inputs(case, self.run.sizes(case, self.d, self.dv), torch.float32)
+        try:
+            shown = self.run.weights(inputs) != 0
+        except SpecError:
+            return False
+        read = self.run.expected(inputs)
+        return bool(((shown == read.keep) | read.empty[..., None]).all())
+
     def adapted(self, case: Case) -> Case | None:
         """The case in whole steps of the launcher's, or its square where Nq == Nk is demanded, or
         None where neither fits."""

@@ -24,7 +24,8 @@ from engine.worker.problems.specrun import one_hot
 # V's hot element, and the weight from which on it must show in O. P is rounded to the inputs'
 # format before it is normalised, so float16 loses weights under 2^-25 of the largest; bfloat16 has
 # float32's exponents.
-HOT = {torch.float16: (2.0**15, 1e-7), torch.bfloat16: (2.0**40, 1e-30)}
+_WIDE = (2.0**40, 1e-30)
+HOT = {torch.float16: (2.0**15, 1e-7), torch.bfloat16: _WIDE, torch.float32: _WIDE}
 MOVED = 1e-3  # a weight from which on a changed V must change O
 UNRUN = "sizes at which the spec does not run"
 CLEAR = 2.0**-5  # a change of O, as a share of its row, that no rounding hides
@@ -36,9 +37,10 @@ def check_keep_sets(subject: Subject) -> None:
     """V one-hot: O shows which pairs are kept, exactly, without a tolerance.
 
     Without a recipe a weight of 0 may be a masked pair or a weight that vanishes (relu): what
-    float32 leaves of such a one is counted and not judged.
+    float32 leaves of such a one is counted and not judged. Where O is not linear in V, as after a
+    norm, its zeros show the pairs all the same if the spec's own do.
     """
-    if not subject.linear:
+    if not (subject.linear or subject.zeros_show_pairs):
         subject.tallies["keep sets"].note(reason=NOT_LINEAR)
         return
     cases = deck.probe_deck(subject.expressions, subject.short, subject.section)

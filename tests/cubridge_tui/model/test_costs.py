@@ -12,6 +12,7 @@ from cubridge_tui.model.costs import (
     MODEL,
     NONE,
     REJECT,
+    RULES,
     WAITING,
     Costs,
     bar_words,
@@ -26,7 +27,9 @@ from cubridge_tui.model.costs import (
 from cubridge_tui.model.rows import Row, RowKind
 from engine.gates.outcome import Trial
 from engine.service.views.costing import Cost, Question, Where
+from engine.transfer.binding import Binding
 from engine.types import Origin, Proposal
+from tests.engine.transfer.recipes import VARIANTS
 
 WHERE = Where("NVIDIA A100", "A100", "S 8192 B 2", 0.5, False)
 BOUND = "latency: the busiest unit, tensor cores, only 42%"
@@ -43,13 +46,15 @@ def test_a_hunk_that_saves_time_says_how_much_where() -> None:
     found = costs(h1=Cost(1200.0, 42.0, 2.0, BOUND))
     line = cost_line(found, "h1", ["h4"])
     assert line.startswith(
-        f"{COST}saves time: 600 us with all hunks, 1,200 us without it and h4 (A100, S 8192 B 2), "
+        f"{COST}saves time: 600 us with all hunks, 1,200 us without them (A100, S 8192 B 2), "
         "+100%; 83 TFLOP/s of kept pairs with all, 42 without; pairs visited for each kept 1.02 "
         "and 2.00; bound then by latency"
     )
     assert change_of(found, "h1") == "+100%"
-    many = cost_line(found, "h1", list("abcdefg"))
-    assert "1,200 us without it and the 7 hunks that need it" in many
+    assert reject_line(
+        replace(found, tried={"h1": Trial(fault="O is wrong")}), "h1", ["h2", "h5", "h6", "h7"]
+    ).startswith(f"{REJECT}wrong without it and h2, h5-h7: O")
+    assert "1,200 us without it (A100" in cost_line(found, "h1")
     assert "the expert's kernel, before any hunk and of its own function, 1,000 us" in model_line(
         found
     )
@@ -93,6 +98,25 @@ def test_the_first_hunk_says_what_all_numbers_are_for() -> None:
     assert [line[:8] for line in lines["rules/h1"]] == [COST, MODEL]
     assert [line[:8] for line in lines["rules/h2"]] == [COST]
     assert cost_lines(None, NONE) == {}
+
+
+def test_the_first_hunk_of_a_rule_says_what_all_of_them_do() -> None:
+    proposal, binding = Proposal("rules", Origin.RULES, "r", ()), Binding((), (), ())
+    hunks = {"h1": ("h1",), "h2": ("h2", "h3"), "h2+": ("h2", "h3", "h4", "h7"), "h3": ("h3",)}
+    asked = Question("", "", proposal, VARIANTS["window"], hunks, binding)
+    begin = f"{RULES}with all of its hunks rejected (h2-h4, h7): "
+    lines = cost_lines(asked, costs())
+    assert list(lines) == ["rules/h1", "rules/h2", "rules/h3"]
+    assert [line[:8] for line in lines["rules/h2"]] == [REJECT, COST, RULES]
+    assert lines["rules/h2"][2] == f"{begin}is being tried"
+    for trial, us, words in (
+        (Trial(sizes="9 x 71"), 590.0, "still right where it was tried; as fast (±9%)"),
+        (Trial(fault="O is wrong"), 500.0, "wrong: O is wrong; 500 us instead of 600"),
+        (Trial(False, "m is not defined"), 500.0, "no valid program: m is not defined"),
+        (Trial(problem="too long"), 500.0, "too long; 500 us instead of 600"),
+    ):
+        known = replace(costs(**{"h2+": Cost(us, 80.0, 1.0, BOUND)}), tried={"h2+": trial})
+        assert cost_lines(asked, known)["rules/h2"][2] == begin + words
 
 
 def test_what_is_within_the_known_error_is_no_difference() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from cubridge_tui.app import CuBridgeApp
 from cubridge_tui.model.costs import Costs
+from cubridge_tui.model.overview import hunk_rows
 from cubridge_tui.model.rows import RowKind
 from cubridge_tui.model.snapshot import View
 from cubridge_tui.screens.adaptation.screen import AdaptationScreen
@@ -66,6 +67,9 @@ async def test_hunks_are_understood_and_decided_by_keys(proposed: tuple[Path, st
         count = len(screen.snap.all_hunks)
         assert f"{count} of {count} hunks: title" in screen_text(app)
         assert "! " + reader in screen_text(app)
+        cap = next(h.id for _, h, _ in screen.snap.hunks if h.after.startswith("scale_log2 ="))
+        old = next(r for r in hunk_rows(screen.snap, f"rules/{cap}") if r.kind is RowKind.DEL)
+        assert [old.text[begin:end] for begin, end in old.changed] == ["args", "scale"]
         await pressed(app, pilot, "slash", *"mask")
         assert "with “mask”" in screen_text(app) and "hunks: " in screen_text(app)
         await pressed(app, pilot, "enter")

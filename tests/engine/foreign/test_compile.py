@@ -3,6 +3,7 @@ nvcc advises where a source does not compile."""
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -32,7 +33,7 @@ def test_an_equal_build_is_not_made_again(tmp_path: Path, monkeypatch: pytest.Mo
     part.write_text(PART, "utf-8")
     entry = read_launcher(SOURCE, str(source), "launch", {}, "f32", {}, {})
     none = replace(tools, nvcc=replace(tools.nvcc, path=Path("/nonexistent/nvcc")))
-    folders = [tmp_path / str(n) for n in range(4)]
+    folders = [tmp_path / str(n) for n in range(5)]
     for folder in folders:
         folder.mkdir()
     flags = Flags("sm_80")
@@ -40,6 +41,13 @@ def test_an_equal_build_is_not_made_again(tmp_path: Path, monkeypatch: pytest.Mo
     again = compile_kernel(source, entry, flags, none, folders[1])
     assert set(again.module.kernels) == set(first.module.kernels)
     assert again.program.read_bytes() == first.program.read_bytes()
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    for file in (source, part):
+        shutil.copy(file, elsewhere)
+    compile_kernel(elsewhere / source.name, entry, flags, none, folders[4])
+    ptx = (folders[4] / "kept" / "driver.ptx").read_text("utf-8")
+    assert f'"{elsewhere}/theirs.cu"' in ptx and f'"{source}"' not in ptx
     part.write_text(PART.replace("1", "y"), "utf-8")  # a header is part of the content
     with pytest.raises(DoesNotCompile, match="does not compile"):
         compile_kernel(source, entry, flags, tools, folders[2])

@@ -53,6 +53,7 @@ time.sleep(600)
 
 
 pytestmark = pytest.mark.extras
+LONG = 900.0  # seconds for what Ray does: none are waited for where it is done
 T = TypeVar("T")
 SKIPPED = "Ray is not installed: pip install -e '.[ray]'"
 
@@ -80,6 +81,7 @@ def cluster_of(gpus: int) -> Iterator[Cluster]:
         **watchdog.marked(dict(os.environ), mark),
         "RAY_AUTH_MODE": "token",
         "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_raylet_start_wait_time_s": f"{LONG:.0f}",
         "HOME": str(folder),
         "TMPDIR": str(folder / "tmp"),
     }
@@ -109,7 +111,7 @@ def free_ports(count: int) -> list[int]:
 
 
 def until_heard(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + 180
+    deadline = time.monotonic() + LONG
     while True:
         with suppress(OSError):
             socket.create_connection(("127.0.0.1", port), timeout=5).close()
@@ -123,7 +125,7 @@ def until_served(port: int) -> None:
     import grpc
 
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
-        grpc.channel_ready_future(channel).result(timeout=120)
+        grpc.channel_ready_future(channel).result(timeout=LONG)
 
 
 @pytest.fixture(scope="module")
@@ -172,7 +174,7 @@ def alive(pid: int) -> bool:
 
 def until_gone(cluster: Cluster, pids: list[int]) -> None:
     """Wait until nothing of a job is left on the cluster."""
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + LONG
     while any(map(alive, pids)) or left_on(cluster):
         assert time.monotonic() < deadline, f"left: {pids} {left_on(cluster)}"
         time.sleep(0.1)
@@ -265,7 +267,7 @@ def test_a_cluster_that_is_lost_while_the_job_runs(
     monkeypatch.setenv("RAY_CLIENT_RECONNECT_GRACE_PERIOD", "1")
     monkeypatch.setenv("RAY_gcs_rpc_server_reconnect_timeout_s", "2")
     monkeypatch.setenv("RAY_AUTH_MODE", "token")
-    both_run = threading.Barrier(2, timeout=120)
+    both_run = threading.Barrier(2, timeout=LONG)
     with cluster_of(2) as found:
         monkeypatch.setenv("HOME", str(found.folder))
 
@@ -326,7 +328,7 @@ def test_a_job_that_waits_for_a_gpu_in_vain_leaves_nothing(
     cluster: Cluster, tmp_path: Path
 ) -> None:
     """Two jobs hold both GPUs, and a third one comes."""
-    cancel, begun = threading.Event(), threading.Barrier(3, timeout=120)
+    cancel, begun = threading.Event(), threading.Barrier(3, timeout=LONG)
 
     def hold(address: str, folder: Path) -> None:
         def see(line: str) -> None:

@@ -51,6 +51,18 @@ def kinds(done: Outcome) -> set[str]:
     return {f.kind for f in done.findings}
 
 
+def test_a_kernel_that_asks_for_a_cluster_is_refused() -> None:
+    text = HEAD.replace("u64 target)\n", "u64 target)\n.explicitcluster\n.reqnctapercluster {}\n")
+    four, one = (
+        parse_module(f"{text.replace('{}', blocks)}\tret;\n}}\n", "k")
+        for blocks in ("2, 2, 1", "1, 1, 1")
+    )
+    launch = Launch("k", (2, 1, 1), (32, 1, 1), 0, bytes(16))
+    with pytest.raises(InputError, match="a cluster of 4 blocks is not executed yet"):
+        run(four, launch, [])
+    assert one.kernels["k"].cluster == 1
+
+
 COPY = "\tld.global.u32 %r3, [%d3];\n\tst.shared.u32 [%r2], %r3;\n"
 TURNED = "\tsub.s32 %r4, 63, %r0;\n\tshl.b32 %r4, %r4, 2;\n\tadd.s32 %r4, %r4, %r1;\n"
 READ = TURNED + "\tld.shared.u32 %r5, [%r4];\n\tst.global.u32 [%d4], %r5;\n"
@@ -265,6 +277,14 @@ def test_registers_that_do_not_fit_together() -> None:
 def test_what_is_not_executed_is_refused_by_name_and_line(line: str) -> None:
     with pytest.raises(InputError, match=rf"PTX line \d+: {line.split()[0]}"):
         execute("\t" + line)
+
+
+def test_a_refusal_names_the_lines_that_it_was_inlined_at() -> None:
+    text = '\t.file 1 "k.cu"\n\t.file 2 "dp.hpp"\n'
+    body = "\t.loc 2 7 1, function_name $L__a, inlined_at 1 30 5\n\tadd.cc.u32 %r3, %r0, %r0;"
+    module = parse_module(text + HEAD + body + "\n\tret;\n}\n", "k.ptx")
+    with pytest.raises(InputError, match=r"^dp.hpp:7 in k.cu:30: PTX line \d+: add.cc.u32: "):
+        run(module, Launch("k", (1, 1, 1), (32, 1, 1), 0, bytes(16)), [])
 
 
 MATMUL = """

@@ -51,8 +51,11 @@ CASES = [
     ("a matrix before the product",
      HEAD + ', w: Float[Tensor, "D D"]):\n    return (q @ w @ k.mT).softmax(-1) @ v\n', None,
      "multiplied by a matrix"),
-    ("a norm over all heads",
-     HEAD + "):\n    q = q * q.square().mean((1, 3), True).rsqrt()\n"
+    ("a norm over all rows",
+     HEAD + "):\n    q = q * q.square().mean((2, 3), True).rsqrt()\n"
+     "    return (q @ k.mT).softmax(-1) @ v\n", None, "over its rows"),
+    ("a largest element of all heads",
+     HEAD + "):\n    q = q / q.abs().amax((1, 3), True)\n"
      "    return (q @ k.mT).softmax(-1) @ v\n", None, "such as over all heads"),
     ("q from two inputs",
      HEAD + ', p: Float[Tensor, "B Hq Nq D"]):\n    return ((q + p) @ k.mT).softmax(-1) @ v\n', None,

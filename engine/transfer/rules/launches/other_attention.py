@@ -14,6 +14,7 @@ from engine.cuir.nodes import (
     Assign,
     Attr,
     Call,
+    Do,
     Expr,
     Index,
     Module,
@@ -36,7 +37,7 @@ from engine.cuir.rewrite import (
 from engine.cuir.static.calls import is_launch
 from engine.cuir.static.facts import own_names
 from engine.cuir.static.kernel_names import Fresh
-from engine.cuir.text.quote import block, expr
+from engine.cuir.text.quote import block, expr, stmt
 from engine.errors import TransferError
 from engine.scalar_algebra.rewrite import rename
 from engine.spec.recipes.recipe import OTHER, Input, Recipe
@@ -86,9 +87,13 @@ def twice(module: Module, case: Case) -> Module:
             return None
         return expr("other if flag == 1 else own", other=other_one, own=e, flag=flag)
 
-    module = map_statements(
-        module, found.kernel, lambda s: map_stmt_exprs(s, lambda e: map_expr(e, chosen))
-    )
+    def change(one: Stmt) -> Stmt:
+        match one:
+            case Do(Call("store_rows", _)):  # of no use, and a refused second launch writes nothing
+                return stmt("if flag == 0:\n    *one", flag=flag, one=(one,))
+        return map_stmt_exprs(one, lambda e: map_expr(e, chosen))
+
+    module = map_statements(module, found.kernel, change)
     module = map_function(
         module, found.kernel, lambda f: replace(f, params=(*f.params, Param(flag, "i32")))
     )

@@ -49,7 +49,7 @@ from engine.cuir.static.kernel_names import Fresh
 from engine.cuir.text.quote import assign, block, call, expr
 from engine.errors import TransferError
 from engine.scalar_algebra.evaluate import evaluate
-from engine.spec.recipes.recipe import Input, Recipe, places_of
+from engine.spec.recipes.recipe import Input, Recipe, places_of, sums_over_heads
 from engine.transfer.match import Attention
 from engine.transfer.rules.base.input_views import scalar_inputs, size_of, view_of
 from engine.transfer.rules.base.list_layout import launches
@@ -83,9 +83,10 @@ class Writer:
     layout: Expr
     h: Name
     row0: Name
-    before: list[Assign] = field(default_factory=list)
+    all_heads: tuple[Expr, ...] = ()  # their number, as it may be written
+    before: list[Stmt] = field(default_factory=list)
     loads: list[Assign] = field(default_factory=list)
-    inside: list[Assign] = field(default_factory=list)
+    inside: list[Stmt] = field(default_factory=list)
     known: dict[Expr, Name] = field(default_factory=dict)
     tiles: set[str] = field(default_factory=set)  # the names of tiles
     rows: set[str] = field(default_factory=set)  # and of row vectors that were computed
@@ -100,11 +101,39 @@ class Writer:
 
         def change(node: Expr) -> Expr | None:
             match node:
+                case Call(_, (Lambda((head,), Call() as inner), extent)) if sums_over_heads(node):
+                    return self.over_heads(head, inner, extent)
                 case Call("sum_over" | "max_over" as fn, (Lambda((column,), body), extent)):
                     return self.reduction(fn, column, self.reduced(body), extent)
             return None
 
         return map_expr(e, change)
+
+    def over_heads(self, head: str, inner: Call, extent: Expr) -> Name:
+        """A sum over the columns of all heads, made before any of them is changed."""
+        match inner.args:
+            case (Lambda((column,), body), Name("D")) if extent in self.all_heads:
+                pass
+            case _:
+                raise TransferError("a sum over some of the heads is carried by no rule")
+        g, total = Name(self.fresh("g")), Name(self.fresh("total"))
+        one = replace(self, h=g, before=[], loads=[], inside=[], known={})
+        terms = one.mapped(substitute(body, {head: g, column: Name(COLUMN)}), "terms")
+        rows = Index(Name("row_of"), (self.layout,))
+        self.before += one.before
+        self.before += block(
+            """
+            total = zeros(rows)
+            for g in range(heads):
+                *each
+                total = row_sum(terms, total)
+            total = row_reduce(total)
+            """,
+            total=total, rows=rows, g=g, heads=Attr(ARGS, self.item.heads),
+            each=(*one.loads, *one.inside), terms=terms,
+        )  # fmt: skip
+        self.row_vector(total)
+        return total
 
     def reduction(self, fn: str, column: str, body: Expr, extent: Expr) -> Name:
         # The names of bound columns say nothing.
@@ -156,9 +185,7 @@ class Writer:
         body = self.shared(body, operands)
         return self.over(body, operands, wanted, self.inside)
 
-    def over(
-        self, body: Expr, operands: Mapping[str, str], wanted: str, into: list[Assign]
-    ) -> Name:
+    def over(self, body: Expr, operands: Mapping[str, str], wanted: str, into: list[Stmt]) -> Name:
         """A tile with an element of `body` for each row and column; `operands` are the names of
         tiles and vectors, and of their elements."""
         read = free_names(body)
@@ -180,7 +207,7 @@ class Writer:
 
     def shared(self, body: Expr, operands: dict[str, str]) -> Expr:
         """`body` with each product's factors that all heads share as one tile, made before them."""
-        ready = {s.target for s in self.before}
+        ready = {s.target for s in self.before if isinstance(s, Assign)}
         loaded = {e: n for n, e in operands.items() if n in ready}
         heads = {e for n, e in operands.items() if n not in ready} | {self.h.id}
 
@@ -421,7 +448,10 @@ def kernel_of(
     heads, rows = Attr(ARGS, item.heads), Attr(ARGS, item.rows)
     made = canonical(scalar_inputs(item.made, recipe), raw, view)
     made = words.of_before(made, {"b": b, "h": h})
-    writer = Writer(item, raw, view, extra, fresh, layout, h, row0)
+    one_each = Compare("==", Name("Hq"), Name("Hkv")) in recipe.constraints
+    numbers = {item.heads, *(("Hq", "Hkv") if one_each else ())}
+    all_heads = tuple(Attr(ARGS, n) for n in sorted(numbers))
+    writer = Writer(item, raw, view, extra, fresh, layout, h, row0, all_heads)
     value = writer.value(made)
     inside = (*writer.loads, *writer.inside)
     read = read_names((*writer.before, *inside))
@@ -484,7 +514,8 @@ def launched_before(module: Module, found: Attention, items: tuple[Prepared, ...
             """,
             status=fresh(item.status), kernel=item.kernel, D=Name("D"),
             tiles=expr("max(1, ceil_div(rows, count))", rows=Attr(ARGS, item.rows), count=ROWS),
-            lanes=expr("ceil_div(heads, most)", heads=Attr(ARGS, item.heads), most=HEADS),
+            lanes=Num(1) if any(map(sums_over_heads, walk_expr(item.made)))
+            else expr("ceil_div(heads, most)", heads=Attr(ARGS, item.heads), most=HEADS),
             t=32 * WARPS,
         )  # fmt: skip
     first = launches(host, found.kernel)[0][0]

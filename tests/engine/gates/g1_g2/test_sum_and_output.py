@@ -9,10 +9,11 @@ from tempfile import mkdtemp
 
 import pytest
 
-from engine.cuir.parser import parse_module
+from engine.cuir.parser import parse_module, parse_with_tables
 from engine.cuir.printer import print_module
 from engine.gates.deck import Case
 from engine.gates.g1_g2.by_recipe import BY_RECIPE
+from engine.gates.g1_g2.judge import judge
 from engine.gates.runs.case_run import run_deck
 from engine.gates.runs.subject import Subject
 from engine.lift import lift, load_package
@@ -172,6 +173,22 @@ def test_a_wrong_version_is_refused(spec: str, wrong: str, old: str, new: str) -
     module = parse_module(text.replace(old, new))
     failure, _ = run_deck(BY_RECIPE, replace(right(spec), module=module), SMALL, lambda _: None)
     assert failure is not None, wrong
+
+
+def test_what_is_right_is_not_blamed() -> None:
+    """A sink's share of a row is missing from its weights, and a gate is no weight."""
+    for spec, (old, new), op in (
+        ("sinks_window", SINKS["left out of LSE"], "lse_all = map("),
+        ("gated_causal", GATES["the gate of another head"], ""),
+    ):
+        text = print_module(right(spec).module).replace(old, new)
+        parsed = parse_with_tables(text)
+        wrong = replace(right(spec), module=parsed.module)
+        failure, _ = judge(wrong, lambda _: None)
+        assert failure is not None and "add up" not in failure.reason
+        assert "another ratio" not in failure.reason and bool(failure.op) == bool(op)
+        path = tuple(int(p) if p.isdigit() else p for p in (failure.op or "").split("/"))
+        assert not op or text.split("\n")[parsed.lines[path] - 1].strip().startswith(op)
 
 
 @pytest.mark.parametrize("spec", dict.fromkeys(spec for spec, *_ in ALL))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import cache
+from pathlib import Path
+
 import pytest
 
 from engine.cuir.printer import print_module
@@ -9,12 +12,17 @@ from engine.gates.deck import Case
 from engine.gates.g1_g2.by_recipe import BY_RECIPE
 from engine.gates.runs.case_run import run_deck
 from engine.gates.runs.subject import Subject
+from engine.lift import lift, load_package
+from engine.lower.spelling.legal import legal
+from engine.spec import read_recipe
+from engine.transfer.rules import apply, plan
 from tests.engine.gates.g1_g2.test_judge import edited, subject_of
 
 SMALL = Case(2, 4, 2, 21, 21, modes=("exact",))
 ALONE = Case(2, 2, 2, 21, 21, modes=("exact",))
 NORM, ROPE, BOTH = "qk_norm_causal", "rope_causal", "qk_norm_rope_causal"
 PARTS = "mla_causal"
+HEADS = "wan_rms_all_heads"  # of the corpus
 Q, K, L = "Q[b, h, row0:]", "K[b, h, row0:]", "load_lines[lines[16, D, 4]]"
 WRONG = [
     (NORM, "rsqrt(total_at / D + 1e-06)", "rsqrt(total_at / D) + 1e-06"),
@@ -59,15 +67,34 @@ WRONG = [
     (PARTS, "(args.k_pe, args.B, 1,", "(args.q_pe, args.B, 1,"),
     (PARTS, "sin_input[row0:]", "sin_input[row0 + 1:]"),
     (PARTS, "(args.q_ready, [", "(args.q, ["),
+    (HEADS, "range(args.Hq)", "range(1)"),
+    (HEADS, "range(args.Hkv)", "range(1, args.Hkv)"),
+    (HEADS, "Q[b, g, row0:]", "Q[b, 0, row0:]"),
+    (HEADS, "K[b, g, row0:]", "K[0, g, row0:]"),
+    (HEADS, "K[b, g, row0:]", "K[b, g, row0 + 1:]"),
+    (HEADS, "total_at / (D * args.Hq)", "total_at / D"),
+    (HEADS, "rsqrt(total_at / (D * args.Hq) + 1e-06)", "rsqrt(total_at / (D * args.Hq)) + 1e-06"),
+    (HEADS, "q_weight[h, 0:]", "q_weight[0, 0:]"),
+    (HEADS, "gmem[T](args.k_weight,", "gmem[T](args.q_weight,"),
+    (HEADS, "lambda x: x * x", "lambda x: abs(x)"),
 ]
 
 
+@cache
 def subject(spec: str) -> Subject:
-    return subject_of(spec, "flash_fwd_sm90", "bf16_192") if spec == PARTS else subject_of(spec)
+    if spec != HEADS:
+        return subject_of(spec, "flash_fwd_sm90", "bf16_192") if spec == PARTS else subject_of(spec)
+    path = Path(__file__).parents[4] / "benchmarks" / "corpus" / f"{HEADS}.py"
+    recipe, package = read_recipe(path), load_package("flash_fwd_sm80")
+    target = lift(package, "bf16_64", package.archs[0]).module
+    planned = plan(target, recipe)
+    for _, after in apply(target, planned.steps):
+        target = after
+    return Subject(legal(target), recipe, planned.binding, path, {})
 
 
 def case(spec: str) -> Case:
-    return ALONE if spec == PARTS else SMALL
+    return ALONE if spec in (PARTS, HEADS) else SMALL
 
 
 @pytest.mark.parametrize(("spec", "old", "new"), WRONG)
@@ -79,7 +106,7 @@ def test_a_wrong_version_fails(spec: str, old: str, new: str) -> None:
     assert failure is not None
 
 
-@pytest.mark.parametrize("spec", [NORM, ROPE, BOTH, PARTS])
+@pytest.mark.parametrize("spec", [NORM, ROPE, BOTH, PARTS, HEADS])
 def test_the_right_version_passes_there(spec: str) -> None:
     failure, _ = run_deck(BY_RECIPE, subject(spec), [case(spec)], lambda _: None)
     assert failure is None

@@ -192,6 +192,34 @@ def test_a_name_that_means_something_else_is_new() -> None:
     assert [c.words(True) for c in new_conditions(base, made)][-1] == "`blocks == 0` (launch)"
 
 
+def test_a_guard_of_the_base_is_known_beside_more_operands() -> None:
+    base, _ = base_and_subject()
+    text = print_module(base)
+    lse = "lse = map(m, l, lambda top, sum:"
+    assert text.count(lse) == 1
+    more = text.replace(lse, "lse = map(m, l, inverse, lambda top, sum, r:")
+    assert new_conditions(base, parse_module(more)) == ()
+    other = text.replace(lse, "lse = map(l, m, lambda top, sum:")
+    assert len(new_conditions(base, parse_module(other))) == 1
+
+
+@pytest.mark.parametrize(
+    ("filled", "sides"),
+    [("args.scale", (False,)), ("LSE[b, h, 0] / args.scale", (False,)),
+     ("args.Nk * 1.0", (True, False)), ("f32(q0)", (True, False))],
+)  # fmt: skip
+def test_a_maximum_that_begins_at_data_is_a_statistic(filled: str, sides: tuple[bool, ...]) -> None:
+    """As one that begins at a sink, which is no row's place and no size."""
+    base, _ = base_and_subject()
+    text = print_module(base)
+    start = next(line for line in text.split("\n") if line.strip().startswith("m = fill("))
+    text = text.replace(start, start.replace("-inf)", f"{filled})"))
+    guard = "    m_ok = map(m, lambda x: 0.0 if x == -inf else x)\n"
+    text = text.replace(LOOP_END, guard + LOOP_END)
+    found = [c for c in new_conditions(base, parse_module(text)) if "x == -inf" in c.words(True)]
+    assert [c.sides for c in found] == [sides]
+
+
 def test_sizes_that_nobody_foresees_are_the_texts_own() -> None:
     base, _ = base_and_subject()
     deck = quick()

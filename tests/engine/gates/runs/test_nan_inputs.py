@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from engine.cuir.parser import parse_expr
@@ -59,3 +60,14 @@ def test_a_range_past_a_prefix_ends_with_the_rows_of_its_own_block() -> None:
         assert run_under_mask(wrong, first, 0)[0] is None  # which is why there is the other
         failure, _ = run_under_mask(wrong, past, 0)
     assert failure is not None and "rows 384 to 575" in failure.reason
+
+
+def test_keys_may_follow_the_last_row_that_ends_them() -> None:
+    right = subject_of("prefix_lm")
+    *_, past = under_mask_cases(Tiles(128, 64), (256,))
+    wrong = edited(right, "min(args.Nk, max(", "max(args.Nk, max(")
+    with right.function, wrong.function:
+        assert run_under_mask(right, past, 0)[0] is None
+        assert run_under_mask(wrong, replace(past, Nk=past.Nq), 0)[0] is None
+        failure, _ = run_under_mask(wrong, past, 0)
+    assert failure is not None and "rows 512 to 520" in failure.reason

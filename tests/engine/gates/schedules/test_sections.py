@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -10,9 +11,9 @@ from engine.cuir.nodes import Module
 from engine.cuir.parser import parse_module
 from engine.cuir.printer import print_module
 from engine.gates.analysis.tile_sizes import section_of, tiles_of
-from engine.gates.deck import Case, quick, sections
+from engine.gates.deck import Case, past, quick, sections
 from engine.gates.g1_g2.by_recipe import BY_RECIPE
-from engine.gates.runs.case_run import exact
+from engine.gates.runs.case_run import exact, run_deck
 from engine.gates.runs.deck_cases import unforeseen
 from engine.gates.runs.subject import Subject
 from engine.lift import lift, load_package
@@ -20,6 +21,7 @@ from engine.lower.spelling.legal import legal
 from engine.resources import specs_dir
 from engine.spec.read import read_recipe
 from engine.transfer.rules import apply, plan
+from tests.engine.gates.g1_g2.test_judge import subject_of
 
 SPEC = specs_dir() / "softcap_causal.py"
 HEADS = "    heads = min(section, args.B * args.Hq - first)\n"
@@ -122,3 +124,15 @@ def test_a_section_may_be_a_number_in_the_work_order() -> None:
     other = text.replace("section = 16 if BM == 192 else 8", "section = 12")
     assert section_of(parse_module(other)) == 12
     assert section_of(lift(load_package("flash_fwd_sm80"), "bf16_64", "sm_80").module) == 1
+
+
+def test_phases_go_round_where_a_window_passes_tiles_over_at_its_end() -> None:
+    """One head has few blocks of rows: with a processor for each, none would load three times."""
+    window = subject_of("sinks_window", "flash_fwd_sm90")
+    text, phase = print_module(window.module), "load // STAGES % 2"
+    at = text.index(phase, text.index("for step in range(end, tiles):"))
+    module = parse_module(text[:at] + "load // STAGES % 3" + text[at + len(phase) :])
+    deck = past((127,), tiles_of(module))
+    for one, words in ((window.module, ""), (module, "a parity is 0 or 1, not 2")):
+        failure, _ = run_deck(BY_RECIPE, replace(window, module=one), deck, lambda _: None)
+        assert words in failure.reason if failure else not words

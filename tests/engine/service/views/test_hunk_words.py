@@ -48,12 +48,20 @@ def test_what_a_hunk_does_is_told_from_its_edits(
         return found[next(h.id for h in hunks.values() if h.after.startswith(begin))].does
 
     loop = "flash_fwd's loop over key tiles"
-    assert told("score_factor =") == (
-        f"adds score_factor: what every score is multiplied by, before {loop}",
+    assert told("end =") == (
+        "adds end = min(args.Nk, q0 + BM + args.Nk - args.Nq) (one past the last key that any row "
+        f"of the block keeps), before {loop}",
     )
-    assert told("m_ok =")[0] == (f"adds m_ok: the row maxima, 0 in the place of -inf, in {loop}")
+    assert told("m_ok =")[0] == (
+        "adds m_ok = map(m, lambda x: 0.0 if x == -inf else x) (the row maxima, 0 in the place of "
+        f"-inf), in {loop}"
+    )
     assert told("alpha =") == (f"changes alpha: m becomes m_ok, in {loop}",)
-    assert told("lse =") == (f"changes lse: args.scale becomes 60.0 - 30.0, after {loop}",)
+    assert told("lse =") == (
+        f"changes lse: top * args.scale becomes top * 60.0 - 30.0, after {loop}",
+    )
+    mask = f"changes s (the tile's scores): adds `and j <= i + offset` to j < args.Nk, in {loop}"
+    assert mask in {e.does[0] for e in found.values()}
     what, op = told("copy_async_rows(sV[stage]")
     assert what == f"fills sV by copy_async_rows instead of copy_async before {loop}"
     # What an op is stands once.
@@ -126,10 +134,37 @@ def test_a_statement_of_one_role_says_whose_it_is() -> None:
     made = propose(base, last, id="r", origin=Origin.RULES, reason="r", ids=assign(base))
     told = {e.does[0] for e in explain(base, last, made, recipe).values()}
     assert {
-        "adds ticket: the number taken from the counter, before flash_fwd's loop over key tiles "
-        "where wg == 0",
+        "adds ticket = claim(queue, works) (the number taken from the counter), before flash_fwd's "
+        "loop over key tiles where wg == 0 (the warps that load)",
+        "adds next = fetch(next_work[turn % 2]) (the number of the next piece of work), after "
+        "flash_fwd's loop over key tiles where wg != 0 (the warps that compute)",
+        "changes BYTES: adds `+ 64` to 1024 + BM * COLS * sizeof(T) + STAGES * BN * (COLS + "
+        "COLS..., in launch",
+        "changes v_map: tensor_map becomes row_map, in launch",
     } <= told
-    assert any(words.startswith("adds turn: ") and words.endswith("wg != 0") for words in told)
+
+
+def test_what_makes_hands_on_and_reads_a_value_of_another_type_stands_together() -> None:
+    base, recipe = lifted("flash_fwd_sm90"), VARIANTS["document"]
+    *_, (_, last) = apply(base, plan(base, recipe).steps)
+    made = propose(base, last, id="r", origin=Origin.RULES, reason="r", ids=assign(base))
+    found = explain(base, last, made, recipe)
+    mine = {h for h, e in found.items() if any(name == "v_map" for _, name in e.needs)}
+    assert len(mine) == 3 and all(set(closure(found, h)) == mine for h in mine)
+    (begin,) = (h.id for h in made.hunks if h.after.startswith("begin ="))
+    assert set(closure(found, begin)) == {begin, *mine}
+
+
+def test_how_a_loop_goes_on_needs_what_its_block_sets() -> None:
+    base, recipe = lifted("flash_fwd_sm90"), VARIANTS["document"]
+    *_, (_, last) = apply(base, plan(base, recipe).steps)
+    made = propose(base, last, id="r", origin=Origin.RULES, reason="r", ids=assign(base))
+    found = explain(base, last, made, recipe)
+    loops = [h for h, e in found.items() if e.does[0].startswith("changes the loop over work")]
+    assert len(loops) == 2
+    for loop in loops:
+        givers = [giver for giver, name in found[loop].needs if name == "next"]
+        assert ["next = 0" in h.after for h in made.hunks if h.id in givers] == [True, False]
 
 
 def test_names_mean_what_rules_say_where_rules_gave_them() -> None:
@@ -147,6 +182,11 @@ def test_names_mean_what_rules_say_where_rules_gave_them() -> None:
             "makes flash_fwd's parameter v_map a row_map, which was a tensor_map",
             "adds a branch on args.planned == 0 that does run of class_tiles, run of list_tiles, "
             "run of mask_tiles, in launch",
+            "adds a branch on not full that has a branch on slot >= 0 that does keep_bits of s, "
+            "else load_cols of doc; changes s (the tile's scores): adds "
+            "`and doc_keys == doc_rows and j <= i` to j < args.Nk; removes a branch on not "
+            "tile_full[BM, BN, 64](args, b, h, row0, n) in "
+            "flash_fwd's loop over key tiles where wg != 0 (the warps that compute)",
         } <= set(told)
         masks = next(w for w in told if "keep_bits of" in w)
         assert masks.count("in flash_fwd's loop over key tiles") == 1  # of three edits

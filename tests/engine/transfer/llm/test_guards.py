@@ -10,13 +10,21 @@ from engine.cuir.changes.ids import assign
 from engine.cuir.nodes import Module, Num
 from engine.cuir.parser import parse_expr, parse_module
 from engine.cuir.printer import print_module
+from engine.lower.spelling.legal import legal
+from engine.resources import spec_path
+from engine.spec.python.declarations import declared
+from engine.spec.python.spec_file import read_source
 from engine.spec.recipes.recipe import Input
 from engine.transfer.llm.answer import AnswerError, AnswerRefused, read_answer
 from engine.transfer.llm.apply import apply_answer
-from engine.transfer.llm.bind import bind
+from engine.transfer.llm.bind import Interface, bind
+from engine.transfer.llm.editing import judge_edit
 from engine.transfer.llm.guards import refuse_tricks
 from engine.transfer.llm.names import refuse_names
+from engine.transfer.llm.outcome import Outcome, Reached
 from engine.transfer.llm.prompt import Task
+from engine.transfer.rules import apply, plan
+from tests.engine.spec.read_once import recipe_of
 
 SCALE = Input("scale", "extra", "f32", ())
 
@@ -37,6 +45,8 @@ def insert(base: Module, after: str, line: str) -> Module:
         "seen = min(args.Nk, 4000)",
         "late = args.Nk // 4000",
         "late = floor_mod(args.Nq, 8191)",
+        "late = ceil_div(args.Nq, 4096)",
+        "late = 1 if ceil_div(args.Nq, 64) > 63 else 0",
     ],
 )
 def test_sizes_are_not_singled_out(base: Module, line: str) -> None:
@@ -53,6 +63,7 @@ def test_ordinary_comparisons_stay(base: Module) -> None:
         "start = max(args.Nk - args.Nq - 127, 0)",  # the last key of a window of 128
         "half = (args.Nk + 1) // 2",
         "blocks = ceil_div(args.Nk, BN)",
+        "blocks = max(1, ceil_div(args.Nq, 16))",
     ):
         refuse_tricks(base, insert(base, "s59", line), frozenset({128}))
 
@@ -161,3 +172,32 @@ def test_a_field_is_no_word_of_cpp(base: Module) -> None:
         text = print_module(base).replace("    scale: f32\n", f"    scale: f32\n    {name}: f32\n")
         with pytest.raises(AnswerError, match=f"called {name}.*bind line"):
             refuse_names(base, parse_module(text))
+
+
+MADE = """```bind
+q_ready = scratch[T](B, Hq, Nq, D)
+k_ready = scratch[T](B, Hkv, Nk, D)
+```"""
+
+
+def test_one_kernel_may_fill_a_tensor_for_another(base: Module, task: Task) -> None:
+    """The rules' own module, given as an answer, has the rules' own binding."""
+    recipe = recipe_of("qk_norm_causal")
+    planned = plan(base, recipe)
+    *_, (_, target) = apply(base, planned.steps)
+    interface = Interface.of(declared(read_source(spec_path("qk_norm_causal"), {})), None, None)
+    asked = replace(task, interface=interface)
+    whole = f"```cuir\n{print_module(legal(target))}```\n"
+    found = judge_edit(asked, lambda _, __: Outcome(Reached.PASSED, ""))(whole + MADE)
+    assert found.reached is Reached.PASSED, found.reason
+    assert found.value is not None and found.value.binding.scratch == planned.binding.scratch
+    names = {t.field for t in planned.binding.tensors}
+    assert {t.field for t in found.value.binding.tensors} == names
+    for wrong, words in (
+        (MADE.replace("Nq, D", "Nx, D"), "no size 'Nx'"),
+        (MADE.replace("[T](B, Hq", "[f64](B, Hq"), "no tensor to be allocated"),
+        (MADE.replace("(B, Hq, Nq, D)", "(B, Hq, Nq, D, D)"), "no tensor to be allocated"),
+        (MADE.partition("k_ready")[0] + "```", "reads the output `k_ready`"),
+    ):
+        refused = judge_edit(asked, lambda _, __: Outcome(Reached.PASSED, ""))(whole + wrong)
+        assert words in refused.reason and refused.reached < Reached.G2

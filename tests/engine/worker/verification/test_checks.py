@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from engine.cuir.parser import parse_expr
 from engine.gpu.schema import fault_of_rows
 from engine.worker.launches.specialisation import Subject
 from engine.worker.orchestration.checklist import CHECKS, required
@@ -23,7 +25,7 @@ from engine.worker.verification.checks import (
     check_rewritten,
 )
 from engine.worker.verification.probes import check_independence, check_keep_sets
-from tests.engine.gpu.fakes import Fake, causal_recipe, subject
+from tests.engine.gpu.fakes import CAUSAL_SPEC, Fake, causal_recipe, subject
 
 Check = Callable[[Subject], None]
 NUMBERS = (check_numbers,)
@@ -45,7 +47,7 @@ def verdicts(found: Subject) -> dict[str, str]:
     return {row["check"]: row["verdict"] for row in found.tallies.rows(CHECKS)}
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
 def test_a_right_kernel_passes_everything(tmp_path: Path, dtype: torch.dtype) -> None:
     found = subject(tmp_path, Fake(), dtype)
     for check in (
@@ -60,6 +62,22 @@ def test_a_right_kernel_passes_everything(tmp_path: Path, dtype: torch.dtype) ->
     told = verdicts(found)
     assert set(told.values()) == {"pass"}, found.tallies.rows(CHECKS)
     assert set(required("x", "y", True)) - {"build"} <= set(told)
+
+
+def test_the_zeros_of_an_output_that_is_not_linear_in_v_show_its_pairs(tmp_path: Path) -> None:
+    def squared(fake: Fake, fields: Mapping[str, Any]) -> None:
+        fields["o"].mul_(fields["o"].abs())
+
+    recipe = replace(causal_recipe(), output=parse_expr("o * abs(o)"))
+    attended = "torch.softmax(scores, dim=-1).to(q.dtype) @ v"
+    spec = CAUSAL_SPEC.replace(f"return {attended}", f"o = {attended}\n    return o * o.abs()")
+    assert spec != CAUSAL_SPEC
+    for off, verdict in ((0, "pass"), (1, "fail"), (-1, "fail")):
+        fake = Fake(keep=lambda i, j, nq, nk, off=off: j <= i + nk - nq + off, finish=squared)
+        found = subject(tmp_path, fake, recipe=recipe, spec=spec)
+        assert not found.linear
+        check_keep_sets(found)
+        assert verdicts(found)["keep sets"] == verdict, off
 
 
 def _maximum_from_0(fake: Fake, fields: Mapping[str, Any]) -> None:

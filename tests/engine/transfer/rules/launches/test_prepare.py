@@ -61,6 +61,10 @@ MADE = {
     "norm of a part": f"{Q} * rsqrt(sum_over(lambda c: q[b, h, i, c] * q[b, h, i, c], D // 2))",
     "largest": f"{Q} / max_over(lambda c: abs(q[b, h, i, c]) + u[c], D)",
     "rows": f"{Q} * u[dd] + r[b, i] * w[h, dd]",
+    "all heads": f"{Q} * rsqrt(sum_over(lambda c: sum_over(lambda c2: q[b, c, i, c2] * "
+    "q[b, c, i, c2], D), Hq) / (Hq * D) + 1e-6) * w[h, dd]",
+    "all heads, centred": f"({Q} - sum_over(lambda c: sum_over(lambda c2: q[b, c, i, c2], D), Hq) "
+    "/ (Hq * D)) * u[dd]",
     "positions": f"{Q} * (i + Nk - Nq) + u[D - 1 - dd]",
 }
 
