@@ -241,7 +241,7 @@ def decoded(sums: Array, each: int, keys: int, near: float) -> Array | None:
     """
     flat = sums.reshape(-1, sums.shape[-1])
     out = np.zeros((len(flat), keys), np.bool_)
-    todo = np.nan_to_num(flat).any(-1)  # a row without a key is 0, or no number
+    todo: Array = np.asarray(np.nan_to_num(flat).any(-1))  # a row without a key: 0, or no number
     one = np.fmin.reduce(np.where(flat > 0, flat, np.nan), axis=-1)  # times n a whole number
     for n in range(1, keys + 1):
         if not todo.any():
