@@ -233,12 +233,10 @@ class _Search:
         why = InputError("other sizes launch other kernels")
         for sizes in others:
             try:
-                run = self.seen(observed, sizes)
+                if self.bench.launched(observed.compiled, sizes) == kernels:
+                    return self.seen(observed, sizes)
             except InputError as error:
                 why = error
-            else:
-                if run.kernels == kernels:
-                    return run
         raise why
 
     grids: dict[int, tuple[tuple[int, ...], tuple[int, ...]]] = field(default_factory=dict)

@@ -15,7 +15,7 @@ from engine.foreign.cases import complete, draw
 from engine.foreign.check import Asked
 from engine.foreign.compile import Compiled
 from engine.foreign.launcher import SIZES, Launcher, Parameter
-from engine.foreign.record import Executed, execute
+from engine.foreign.record import Executed, execute, launched
 from engine.foreign.reference import Reference, output, places_of, want
 from engine.ptx.floats import to_half
 from engine.ptx.isa.observe import Observer
@@ -63,6 +63,12 @@ class Bench:
                 return {n: made.inputs[n] for n in extra}
         drawn = draw(self.entry, sizes)
         return {n: drawn[n] for n in extra}
+
+    def launched(self, compiled: Compiled, sizes: Sizes) -> frozenset[str]:
+        """The kernels that the launcher launches at these sizes; nothing is executed."""
+        whole = complete(self.entry, sizes)
+        return launched(compiled, self.entry, whole, self.scalars(sizes), self.asked.flags.arch,
+                        self.folder)  # fmt: skip
 
     def run(
         self, compiled: Compiled, sizes: Sizes, q: Array, k: Array, v: Array, observer: Observer
@@ -233,20 +239,22 @@ def decoded(sums: Array, each: int, keys: int, near: float) -> Array | None:
         sums: [.., channels] of `each` keys.
         near: how far from a whole number a sum may be.
     """
-    out = np.zeros((*sums.shape[:-1], keys), np.bool_)
-    todo = np.asarray(np.nan_to_num(sums).any(-1))  # a row without a key is 0, or no number
+    flat = sums.reshape(-1, sums.shape[-1])
+    out = np.zeros((len(flat), keys), np.bool_)
+    todo: Array = np.asarray(np.nan_to_num(flat).any(-1))  # a row without a key: 0, or no number
+    one = np.fmin.reduce(np.where(flat > 0, flat, np.nan), axis=-1)  # times n a whole number
     for n in range(1, keys + 1):
         if not todo.any():
-            return out
-        scaled = sums[todo] * n
+            break
+        rows = np.flatnonzero(todo & (np.abs(one * n - np.rint(one * n)) < near))
+        scaled = flat[rows] * n
         whole = np.rint(scaled).astype(np.int64)
         bits = (whole[..., None] >> np.arange(each) & 1).astype(np.bool_)
-        bits = bits.reshape(len(whole), -1)[:, :keys]
-        fits = (np.abs(scaled - whole).max(-1) < near) & (bits.sum(-1) == n)
-        rows = np.argwhere(todo)[fits]
-        out[tuple(rows.T)] = bits[fits]
-        todo[tuple(rows.T)] = False
-    return None if todo.any() else out
+        bits = bits.reshape(len(whole), each * flat.shape[-1])[:, :keys]
+        fits = (np.abs(scaled - whole).max(-1, initial=0) < near) & (bits.sum(-1) == n)
+        out[rows[fits]] = bits[fits]
+        todo[rows[fits]] = False
+    return None if todo.any() else out.reshape(*sums.shape[:-1], keys)
 
 
 def random_inputs(sizes: Sizes, seed: int) -> tuple[Array, Array, Array]:

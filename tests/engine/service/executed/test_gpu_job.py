@@ -1,4 +1,4 @@
-"""What a job's binding says of a launcher's tensors."""
+"""What a job says of someone's launcher: its tensors, and what nvcc makes of its tanh."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from engine.foreign.check import Asked
 from engine.foreign.compile import Flags
 from engine.foreign.launcher import read_launcher
 from engine.foreign.reference import Reference
-from engine.service.executed.gpu_job import binding_of
+from engine.service.executed.gpu_job import binding_of, fast_tanh
 from engine.spec.python.signature import Signature
 from engine.spec.recipes.recipe import Input, Recipe
 
@@ -52,3 +52,18 @@ def test_elements_that_a_job_does_not_carry_are_refused(given: dict[str, str]) -
     name = {"extra": "slopes", "key": "v", "out": "o"}[next(iter(given))]
     with pytest.raises(InputError, match=rf"^{name} has elements of \w+: .* type of q \(bf16\)"):
         stored(**given)
+
+
+@pytest.mark.parametrize(
+    ("flags", "text", "fast"),
+    [
+        (("-std=c++17", "--use_fast_math"), b"x = tanhf(x);", True),
+        (("-use_fast_math",), b"x = tanhf(x);", True),
+        (("-std=c++17",), b"x = tanhf(x);", False),
+        (("--use_fast_math",), b"x = 1.0f / (1.0f + expf(-x));", False),
+    ],
+)
+def test_nvcc_takes_the_fast_tanh_where_its_flag_says_so(
+    flags: tuple[str, ...], text: bytes, fast: bool
+) -> None:
+    assert fast_tanh(Asked(Path("a.cu"), Flags("sm_80", more=flags)), [b"", text]) == fast
