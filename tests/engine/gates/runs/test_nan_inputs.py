@@ -59,7 +59,7 @@ def test_a_range_past_a_prefix_ends_with_the_rows_of_its_own_block() -> None:
         assert run_under_mask(right, past, 0)[0] is None
         assert run_under_mask(wrong, first, 0)[0] is None  # which is why there is the other
         failure, _ = run_under_mask(wrong, past, 0)
-    assert failure is not None and "rows 384 to 575" in failure.reason
+    assert failure is not None and "queries 384 to 575" in failure.reason
 
 
 def test_keys_may_follow_the_last_row_that_ends_them() -> None:
@@ -70,4 +70,4 @@ def test_keys_may_follow_the_last_row_that_ends_them() -> None:
         assert run_under_mask(right, past, 0)[0] is None
         assert run_under_mask(wrong, replace(past, Nk=past.Nq), 0)[0] is None
         failure, _ = run_under_mask(wrong, past, 0)
-    assert failure is not None and "rows 512 to 520" in failure.reason
+    assert failure is not None and "queries 512 to 520" in failure.reason
