@@ -13,12 +13,12 @@ from engine.types.trust import rests_on
 
 LEVELS = {
     Level.GPU_VERIFIED: (
-        "Gates G1 to G4 pass on exactly these bytes: the algebra, the rounding, the source text "
-        "and the machine code were checked, and a GPU ran the kernel against the spec."
+        "Gates G1 to G4 pass: the original, the edit, and this source with its machine code "
+        "were judged, and a GPU ran the kernel against the spec."
     ),
     Level.CPU_VERIFIED: (
-        "Gates G1 to G3 pass on exactly these bytes. **No GPU has run this kernel yet**: it was "
-        "checked by executing its IR, by lifting the source again and by compiling it."
+        "Gates G1 to G3 pass: the original, the edit, and this source with its machine code "
+        "were judged. **No GPU has run this kernel yet**: its IR was executed on a CPU."
     ),
     Level.OVERRIDDEN: (
         "**A person overrode at least one gate** (see verdicts.json): this kernel is not proven."
@@ -26,14 +26,15 @@ LEVELS = {
     Level.NONE: "**Nothing is proven about this kernel**: its gates have not passed.",
 }
 EXECUTED = (
-    "Gates G1 to G3 pass on exactly these bytes. **No GPU has run this kernel yet**: every thread "
-    "of it was executed on a CPU, as the PTX that nvcc makes of it."
+    "Gates G1 to G3 pass. **No GPU has run this kernel yet**: every thread of it was executed on a "
+    "CPU, as the PTX that nvcc makes of it."
 )
 GATES = {
     Gate.G1: "the original as it was read", Gate.G2: "the adapted algorithm",
     Gate.G3: "its source and machine code", Gate.G4: "on a GPU",
 }  # fmt: skip
-_SIZES = re.compile(r"\b(B|heads|Hq|Hkv|Nq|Nk|N|D|Dv) (\d+)(?:/(\d+))?")
+_ORDER = ("B", "heads", "Hq", "Hkv", "Nq", "Nk", "N", "D", "Dv")
+_SIZES = re.compile(rf"\b({'|'.join(_ORDER)}) (\d+)(?:/(\d+))?")
 
 
 def trust(verdicts: Sequence[Verdict]) -> str:
@@ -64,13 +65,13 @@ def gate_lines(verdicts: Sequence[Verdict], judged: str = "") -> str:
 
 
 def _proven(details: Mapping[str, Any], judged: str) -> Iterator[str]:
-    """What was proven for all sizes, goal by goal, and which sizes were run."""
-    goals = (f"of {prose(about)}: {prose('; '.join(found))}"
+    """What was proven for all sizes, and which sizes were run."""
+    goals = (f"{len(found)} goal{'s' * (len(found) > 1)} of {prose(about)}"
              for about, found in _goals(details, proven=True).items())  # fmt: skip
-    if said := ". And ".join(goals):
-        yield f"  - Proven for all sizes, {said}."
+    if said := ", ".join(goals):
+        yield f"  - Proven for all sizes, by a solver: {said} (each is in verdicts.json)."
     if sizes := _sizes(details):
-        yield f"  - Run{judged} at sizes from {sizes} (verdicts.json lists them)."
+        yield f"  - Run{judged} at {sizes} (each is in verdicts.json)."
 
 
 def not_proven(verdicts: Sequence[Verdict]) -> str:
@@ -114,14 +115,18 @@ def _goals(details: Mapping[str, Any], *, proven: bool) -> dict[str, list[str]]:
 
 
 def _sizes(details: Mapping[str, Any]) -> str:
-    """From which to which sizes runs were compared."""
+    """At how many sizes runs were compared, and from which to which."""
     runs = [r for r in _mappings(details.get("runs") or details.get("cases"))
             if "skipped" not in r and r.get("compared", True)]  # fmt: skip
     seen: dict[str, list[tuple[int, ...]]] = {}
-    for run in runs:
-        for name, *numbers in _SIZES.findall(str(run.get("case"))):
+    found = {tuple(_SIZES.findall(str(run.get("case")))) for run in runs}
+    for sizes in found:
+        for name, *numbers in sizes:
             seen.setdefault(name, []).append(tuple(int(n) for n in numbers if n))
-    return ", ".join(_range(name, found) for name, found in seen.items())
+    if not seen:
+        return ""
+    between = ", ".join(_range(name, seen[name]) for name in sorted(seen, key=_ORDER.index))
+    return f"{len(found)} size{'s' * (len(found) > 1)}, {between}"
 
 
 def _range(name: str, found: Iterable[tuple[int, ...]]) -> str:

@@ -69,7 +69,8 @@ def _plan_use(info: Mapping[str, Any], call: str) -> str:
     name = info["name"]
     return (
         f"\nheld = {name}.Plan()  # which tiles hold a kept pair, found out once for many calls\n"
-        f"out = {name}.attention({call}, plan=held)  # the same mask, any q, k and v"
+        f"out = {name}.attention({call}, plan=held)  # the same sizes, the very same "
+        f"{', '.join(info['mask_inputs'])}"
     )
 
 
@@ -218,7 +219,7 @@ def project_text(name: str, version: str) -> str:
     """pyproject.toml: the folder as a wheel, made by its own build.py."""
     return f"""\
 # `pip install .` builds the library with nvcc and makes a wheel of it (by build.py, which needs
-# nothing else); `-C arch=sm_80,sm_90` names archs.
+# nothing else); `-C arch=NAME,NAME` names archs.
 [build-system]
 requires = []
 build-backend = "build"
@@ -302,7 +303,10 @@ def readme_text(
     return f"""# {name}
 
 An attention kernel for {code(info["spec"])}{options}, adapted by CuBridge from the expert kernel
-{prose(kernel)} ({prose(title)}). Built for {_built_words(info)}, on {archs[0]}{_further(archs)}:
+{prose(kernel)} ({prose(title)}). Built for {_built_words(info)}, on {archs[0]}{_further(archs)}.
+Forward only. Where it runs: Linux, such a GPU, Python 3.10, torch 2.6; where it is built: nvcc
+(CUDA 12). Licence: kernel.cu is under {prose(kernel)}'s (CuBridge's own kernels: Apache-2.0), the
+Python files under Apache-2.0, {code(info["spec"])} is its author's.
 
 {wants}
 
@@ -326,11 +330,10 @@ kernel.cu byte for byte; verdicts.json has their hashes, how they were built and
 
 ## What is not
 - No backward pass, no dropout: forward only.
+- The Python files and the library's C entry: tested with CuBridge, judged by no gate.
 - Other compilers and flags than verdicts.json names, and GPUs other than {", ".join(archs)}.
 {not_proven(verdicts)}
-The comments in kernel.cu are the expert kernel's own and speak of that kernel, under whose licence
-it stays (the bundled ones and the Python files: Apache-2.0). {code(info["spec"])} is its author's.
-Needs Python 3.10, torch 2.6, CUDA 12 or newer.
+The comments in kernel.cu are the expert kernel's own and speak of that kernel.
 """
 
 
@@ -354,12 +357,24 @@ def _in_a_model(info: Mapping[str, Any]) -> str:
         return ""
     name = info["name"]
     return f"""
-# In a model of transformers (padded batches and a dynamic cache too; what it has not is refused):
+# In a model of transformers 5 (padded batches and a dynamic cache too; another score, mask or
+# option than the kernel's is an error). On a CPU the spec itself runs: the model goes to the GPU.
 from transformers import AutoModelForCausalLM
 name = {name}.as_attention_interface("{name}")
 model = AutoModelForCausalLM.from_pretrained(path, attn_implementation=name, dtype="bfloat16")
+model.to("cuda"){_documents(info)}
 
 # Or by itself:"""
+
+
+def _documents(info: Mapping[str, Any]) -> str:
+    """Where a model's documents come from, as a comment; empty where the kernel knows none."""
+    if not info["host"].get("documents"):
+        return ""
+    return (
+        "\n# Documents: model(..., document_ids=ids), [B, Nk] whole numbers, or transformers' own\n"
+        "# packed mask; without either all keys are of one document."
+    )
 
 
 def _no_host(info: Mapping[str, Any]) -> str:

@@ -2,7 +2,7 @@
 
     python build.py --arch sm_90a        the library, into build/
     pip install .                        the wheel, with the library for the first arch
-    pip install . -C arch=sm_80,sm_90    for others, or: -C arch=all
+    pip install . -C arch=NAME,NAME      for others, or: -C arch=all
 
 Only building needs nvcc. A library's name holds the hash of what it was built of, so that one which
 is there is loaded as it is: without a compiler, without a lock, from a folder that nobody may write

@@ -307,8 +307,8 @@ def test_a_readme_is_a_screen_and_says_what_to_type_and_what_is_proven(root: Pat
     for said in (
         "pip install ./mine", "mine.as_attention_interface", "Built for float16 and bfloat16, head",
         "G2 (the adapted algorithm): **pass**: 2 runs",
-        "Proven for all sizes, of the tile schedule: tiles are visited once.",
-        "Run as `f16_64` at sizes from B 1 to 2, Hq/Hkv 2/1 to 4/2, Nq 5 to 129, Nk 7 (",
+        "Proven for all sizes, by a solver: 1 goal of the tile schedule (",
+        "Run as `f16_64` at 2 sizes, B 1 to 2, Hq/Hkv 2/1 to 4/2, Nq 5 to 129, Nk 7 (",
         "## What is not", "What G1 (the original as it was read) and G3",
         "Not proven, of the tile schedule: visited tiles exist.", "What no run had: Nk > 4096.",
     ):  # fmt: skip
