@@ -1,7 +1,7 @@
 """Whether a mutant is the same program in another writing: rewrites that change no value.
 
 Operands of what commutes in either order, comparisons mirrored, arguments that no function reads,
-and assignments of scalars that do not read each other in either order.
+and neighbouring assignments that do nothing else and do not read each other, in either order.
 """
 
 from __future__ import annotations
@@ -106,6 +106,6 @@ def _swaps(one: Stmt, two: Stmt, device: frozenset[str]) -> bool:
 
 
 def _is_plain(expr: Expr, device: frozenset[str]) -> bool:
-    """Whether evaluating it does nothing else: scalar functions, device functions, values alone."""
+    """Whether evaluating it does nothing else: it calls scalar and device functions, and READS."""
     known = device | READS | FUNCTIONS.keys()
     return all(not isinstance(e, Call) or e.fn in known for e in walk_expr(expr))

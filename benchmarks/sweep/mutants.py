@@ -168,7 +168,7 @@ def _launched(right: Module, mutant: Module) -> str:
     if canonical(rest(right, names=False)) == canonical(rest(mutant, names=False)):
         return "a proof: the launcher has the same numbers"
     if canonical(rest(right, names=True)) == canonical(rest(mutant, names=True)):
-        return "reviewed: other tiles, stages or room, judged as they are on each arch"
+        return "judged on each arch: other tiles, stages or shared memory"
     return ""
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from benchmarks.sweep.mutants import function_at
+from benchmarks.sweep.mutants import _launched, function_at
+from engine.cuir.parser import parse_module
 from engine.cuir.printer import print_module
 from engine.lift import load_package
 from tests.engine.gates.g1_g2.test_judge import subject_of
@@ -39,3 +40,15 @@ def test_a_reason_excuses_no_other_place() -> None:
     assert reason_for(kernel, function, statement, operator, change) == why
     assert reason_for(kernel, "flash_fwd", statement, operator, change) is None
     assert reason_for("flash_fwd_sm80", function, statement, operator, change) is None
+
+
+def test_what_nobody_reviewed_is_not_called_reviewed() -> None:
+    text = print_module(subject_of("causal", SM80).module)
+
+    def said(old: str, new: str) -> str:
+        assert old in text
+        return _launched(parse_module(text), parse_module(text.replace(old, new, 1)))
+
+    assert said("STAGES = 2", "STAGES = 3").startswith("judged on each arch: ")
+    assert said("128 * 1024", "131072").startswith("a proof: ")
+    assert said("if blocks == 0:", "if blocks == 1:") == ""
