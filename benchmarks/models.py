@@ -30,6 +30,7 @@ import transformers
 PACKAGES = {"softcap_causal": 50.0, "causal_document": None}
 PARTS = ("logits", "speed", "check", "long", "flex", "compiled")  # time may run out
 PROCESSES = 4  # that load a package at once
+LATE = "the time was up"
 
 
 def model(implementation: str, softcap: float | None, dtype: torch.dtype, device: str) -> Any:
@@ -177,18 +178,20 @@ def speed(
     """Tokens per second of contestants: prefill, and, `decoded`, a padded one and steps after it.
 
     `differs` is the largest difference of the last logits from those of the first contestant, the
-    package.
+    package; where the package did not run nothing has it. A package that raises has `failed`, a
+    rival that does was `not_run`.
     """
     out: dict[str, Any] = {}
     first: torch.Tensor | None = None
     tokens = ids(rows, length, device)
-    for title in titles:
+    for number, title in enumerate(titles):
         row: dict[str, Any] = {}
         out[title] = row
+        if time.monotonic() > ends:
+            row["not_run"] = LATE
+            continue
         more = {"kernel_options": {"BACKEND": "FLASH"}} if title.endswith("FLASH") else {}
         try:
-            if time.monotonic() > ends:
-                raise TimeoutError("the time was up")
             made = model(title.split()[0], softcap, torch.bfloat16, device)
             torch._dynamo.reset()  # each size compiled for itself, where something is compiled
 
@@ -198,8 +201,9 @@ def speed(
 
             row["prefill"] = round(rows * length / seconds(prefill, device))
             last = prefill().float()
-            first = last if first is None else first
-            row["differs"] = float((last - first).abs().max())
+            first = last if number == 0 else first
+            if first is not None:
+                row["differs"] = float((last - first).abs().max())
             if decoded and not title.startswith("flex"):  # compiles anew as the cache grows
                 mask, new = left_padding(tokens), 32 if device == "cuda" else 4
                 padded = functools.partial(prefill, mask)
@@ -209,7 +213,8 @@ def speed(
                 )
                 row[f"generate {new}"] = round(rows * new / seconds(decode, device, 3))
         except Exception as error:
-            row["not_run"] = f"{type(error).__name__}: {str(error).strip().splitlines()[0][:200]}"
+            word = "not_run" if number else "failed"
+            row[word] = f"{type(error).__name__}: {str(error).strip()}".splitlines()[0][:230]
     return out
 
 
@@ -242,6 +247,22 @@ def nvcc_found(builder: Any) -> str:
 def hidden() -> Path:
     """In the place of a package's search for nvcc."""
     raise RuntimeError("nvcc is hidden here")
+
+
+def has_failed(said: Any) -> bool:
+    """Whether anything of a record failed, is not right, or ended with an exit code.
+
+    What was not run did not fail: the record says why.
+    """
+    if not isinstance(said, dict):
+        return False
+    return (
+        "failed" in said
+        or False in (said.get("passed"), said.get("restored"))
+        or said.get("backward") == "not refused"
+        or any(said.get("exit", ()))
+        or any(map(has_failed, said.values()))
+    )
 
 
 @torch.no_grad()
@@ -290,15 +311,13 @@ def main() -> int:
         begin = time.monotonic()
         row = said.setdefault(name, {})
         try:
-            if begin > ends:
-                raise TimeoutError("the time was up")
-            row[part] = run()
+            row[part] = {"not_run": LATE} if begin > ends else run()
         except Exception as error:
             row[part] = {"failed": f"{type(error).__name__}: {error}"[:600]}
         row[f"{part}_seconds"] = round(time.monotonic() - begin, 1)
         arguments.out.write_text(json.dumps(said, indent=2) + "\n")
     print(json.dumps(said, indent=2))
-    return 0
+    return 1 if has_failed(said) else 0
 
 
 if __name__ == "__main__":
