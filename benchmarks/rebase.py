@@ -8,7 +8,7 @@ own versions in git that lift today, each onto the next one. Where nothing is as
 and the lowered text is lifted again; where hunks are asked, the same once all are accepted, which
 nobody has to do. A rebase that asks nothing and fails a gate is `wrong`, but where the same kernel
 adapted anew fails it too (`fails anew`): then it is the kernel that cannot be adapted. A record
-keeps the rows of cases that were not run again, each with its commit.
+keeps the rows of today's cases that were not run again, each with its commit and its machine.
 """
 
 from __future__ import annotations
@@ -263,16 +263,61 @@ def lifts(kernel: str, source: Path) -> bool:
         return False
 
 
-def fates_of(rows: list[dict[str, Any]], history: list[dict[str, Any]]) -> dict[str, Any]:
+def fates_of(changes: list[dict[str, Any]], history: list[dict[str, Any]]) -> dict[str, Any]:
     return {
-        "changes": dict(Counter(r["fate"] for r in rows)),
+        "changes": dict(Counter(r["fate"] for r in changes)),
         "history": dict(Counter(r["fate"] for r in history)),
     }
 
 
-def beside(kept: list[dict[str, Any]], made: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The recorded rows, those of cases that were run again replaced."""
-    return [*({r["case"]: r for r in kept} | {r["case"]: r for r in made}).values()]
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A session of `kind` on a kernel (or on `old`, a source of it), and the source it goes to."""
+
+    name: str
+    kernel: str
+    kind: str
+    old: Path | None
+    new: Path
+    must: str = ""  # the fate that is expected
+
+
+def cases_of(kernel: str, folder: Path) -> tuple[list[Case], list[Case]]:
+    """The changes of a kernel and the steps of its history; their sources are put in the folder."""
+
+    def written(name: str, source: bytes) -> Path:
+        path = folder / f"{name}.cu"
+        path.write_bytes(source)
+        return path
+
+    def cases(title: str, old: Path | None, new: Path, must: str = "") -> Iterator[Case]:
+        for kind in KINDS:
+            name = f"{title}: {SPECS[kernel, kind]} by {kind} on {kernel}"
+            yield Case(name, kernel, kind, old, new, must)
+
+    changes: list[Case] = []
+    history: list[Case] = []
+    source = find_kernel(kernel).source
+    for number, change in enumerate(CHANGES):
+        must = {True: ASKS, False: RIGHT, None: ""}[change.asks]
+        new = written(f"{kernel}_{number}", change.make(source))
+        changes += cases(change.name, None, new, must)
+    lifted = [
+        (commit, path) for commit, text in versions(kernel)
+        if lifts(kernel, path := written(f"{kernel}_{commit}", text))
+    ]  # fmt: skip
+    for (before, one), (after, two) in itertools.pairwise(lifted):
+        history += cases(f"{before} to {after}", one, two)
+    return changes, history
+
+
+def beside(
+    kept: list[dict[str, Any]], made: list[dict[str, Any]], cases: list[Case]
+) -> list[dict[str, Any]]:
+    """The recorded rows of these cases, those that were run again replaced."""
+    names = {case.name for case in cases}
+    rows = {r["case"]: r for r in kept} | {r["case"]: r for r in made}
+    return [row for name, row in rows.items() if name in names]
 
 
 def main() -> int:
@@ -286,49 +331,31 @@ def main() -> int:
     commit = machine.pop("commit")
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
-
-        def written(name: str, source: bytes) -> Path:
-            path = folder / f"{name}.cu"
-            path.write_bytes(source)
-            return path
-
-        def case(into: list[dict[str, Any]], name: str, kernel: str, kind: str,
-                 old: Path | None, new: Path, must: str = "") -> None:  # fmt: skip
-            if not all(word in name for word in args.only):
-                return
-            try:
-                row = run(bench, kernel, kind, old, new)
-            except CuBridgeError as error:
-                row = {"fate": "refused", "why": str(error)}
-            if must and row["fate"] not in (must, ANEW):
-                row["expected"] = must
-            into.append({"case": name, "commit": commit} | row)
-            if args.record:
-                old = json.loads(RESULTS.read_text(encoding="utf-8"))
-                changes, steps = beside(old["changes"], rows), beside(old["history"], history)
-                data = {"machine": machine, "fates": fates_of(changes, steps)}
-                data |= {"changes": changes, "history": steps}
-                RESULTS.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
-            other = f", not {must}" if "expected" in row else ""
-            print(f"{name}: {row['fate']}{other}", flush=True)
-
+        found = [cases_of(kernel, folder) for kernel in KERNELS]
+        changes = [case for of_kernel, _ in found for case in of_kernel]
+        steps = [case for _, of_kernel in found for case in of_kernel]
         with Bench(Store.open(folder / "store.git")) as bench:
-            for kernel in KERNELS:
-                source = find_kernel(kernel).source
-                for number, change in enumerate(CHANGES):
-                    new = written(f"{kernel}_{number}", change.make(source))
-                    for kind in KINDS:
-                        name = f"{change.name}: {SPECS[kernel, kind]} by {kind} on {kernel}"
-                        must = {True: ASKS, False: RIGHT, None: ""}[change.asks]
-                        case(rows, name, kernel, kind, None, new, must)
-                kept = [
-                    (commit, path) for commit, text in versions(kernel)
-                    if lifts(kernel, path := written(f"{kernel}_{commit}", text))
-                ]  # fmt: skip
-                for (before, old), (after, new) in itertools.pairwise(kept):
-                    for kind in KINDS:
-                        name = f"{before} to {after}: {SPECS[kernel, kind]} by {kind} on {kernel}"
-                        case(history, name, kernel, kind, old, new)
+            for case in (*changes, *steps):
+                if not all(word in case.name for word in args.only):
+                    continue
+                try:
+                    row = run(bench, case.kernel, case.kind, case.old, case.new)
+                except CuBridgeError as error:
+                    row = {"fate": "refused", "why": str(error)}
+                if case.must and row["fate"] not in (case.must, ANEW):
+                    row["expected"] = case.must
+                made = {"case": case.name, "commit": commit, "machine": machine} | row
+                (rows if case in changes else history).append(made)
+                if args.record:
+                    old = json.loads(RESULTS.read_text(encoding="utf-8"))
+                    data = {
+                        "changes": beside(old["changes"], rows, changes),
+                        "history": beside(old["history"], history, steps),
+                    }
+                    text = json.dumps({"fates": fates_of(**data)} | data, indent=1)
+                    RESULTS.write_text(text + "\n", encoding="utf-8")
+                other = f", not {case.must}" if "expected" in row else ""
+                print(f"{case.name}: {row['fate']}{other}", flush=True)
     print(fates_of(rows, history))
     bad = any(r["fate"] == WRONG or "expected" in r for r in rows + history)
     return 1 if bad else 0
