@@ -47,7 +47,11 @@ ADAPTED = {
 
 
 def run(words: list[str], folder: Path) -> tuple[int, str, str]:
-    environ = {**os.environ, "CUBRIDGE_STORE": str(folder / "store.git"), "PYTHONPATH": str(ROOT)}
+    """`cubridge` with these words: its exit status and what it wrote. What it says is recorded, so
+    PATH has the program: its sentences name `cubridge`, not where this checkout is."""
+    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ["PATH"]))
+    environ = {**os.environ, "PATH": path, "CUBRIDGE_STORE": str(folder / "store.git"),
+               "PYTHONPATH": str(ROOT)}  # fmt: skip
     done = subprocess.run(
         [sys.executable, "-m", "cubridge_tui", *words], cwd=folder, env=environ,
         capture_output=True, text=True,
