@@ -25,6 +25,8 @@ from engine.gpu.bench_bars import groups_of, notes_of  # noqa: E402
 from engine.gpu.predicted import HELD, OURS, resources_of  # noqa: E402
 from engine.report.bars import Group, bars  # noqa: E402
 from engine.report.picture import Picture, png, svg  # noqa: E402
+from engine.worker.contests.around import AROUND  # noqa: E402
+from engine.worker.contests.registry import NEEDS  # noqa: E402
 from engine.worker.orchestration.rates import rate_of  # noqa: E402
 
 README = ROOT / "README.md"
@@ -37,6 +39,7 @@ FA4, FLASH, CUDNN, FA2, FLEX = (
     "FlexAttention",
 )  # fmt: skip
 EAGER = "eager PyTorch"
+SCALED = "~"  # beside a figure that was measured on a part of the heads
 SHOWN = (FA4, FLASH, CUDNN, FLEX, FA2, "torch.compile")
 # The rows that the README shows: what people ask of attention first, one of each kind.
 KERNEL, SHAPE = "flash_fwd_sm90", "S 8192 B 2 heads 32 D 128"
@@ -222,7 +225,8 @@ def readme_table(records: Sequence[Mapping[str, Any]]) -> list[str]:
         "made by the rules at the first proposal. The best rival is the fastest of SDPA's back "
         "ends, FlexAttention (its Triton template by several options, and its FLASH back end), "
         "FlashAttention-4 (its own arguments, and functions printed from the recipe), "
-        "torch.compile and eager; each was right before it was timed."
+        "torch.compile and eager; each was right before it was timed. "
+        f"{SCALED}: measured on the heads that fit, and scaled to all."
     )
     lines += ["", "| variant | ours | best rival | | ours / best | FlexAttention, Triton |"]
     lines.append("|---|---|---|---|---|---|")
@@ -230,7 +234,7 @@ def readme_table(records: Sequence[Mapping[str, Any]]) -> list[str]:
         name, rate = case.best_rival() or ("none", 0.0)
         way = str(case.rows[name].get("way", "")) if name in case.rows else ""
         words = f"{name}: {way}" if way and name in (FA4, FLEX) else name
-        cells = [case.spec, _ours(case), f"{rate:.0f}" if rate else "", words]
+        cells = [case.spec, _ours(case), _rival(name, case), words]
         cells += [f"{case.rate / rate:.2f}" if rate else "", _rival(FLEX, case)]
         lines.append("| " + " | ".join(cells) + " |")
     if rest := [case.spec for case, _ in shown if not _asked(case)]:
@@ -282,8 +286,18 @@ def measured_pages(records: Sequence[Mapping[str, Any]]) -> list[str]:
                 f"{', '.join(old)} says nothing of what they take: these runs gave "
                 "FlashAttention-4 its own arguments alone, FlexAttention its Triton template by "
                 "its own options alone, and did not ask the FLASH back end.")]  # fmt: skip
+        if plain := sorted({c.spec for c in timed_of(record) if _lacks_what_ops_do(c)}):
+            lines += ["", *_wrapped(
+                f"Beside {', '.join(plain)} no rival was asked with PyTorch's ops around it "
+                "([gpu.md](gpu.md)), as one has it without this kernel: an empty cell there says "
+                "that the library's function alone does not compute it.")]  # fmt: skip
         lines += [*absent_of(record), ""]
     return lines[:-1]
+
+
+def _lacks_what_ops_do(case: Timed) -> bool:
+    """Whether a rival has no time for want of a parameter that PyTorch's ops around it replace."""
+    return any(reason.endswith(NEEDS[need]) for reason in case.absent.values() for need in AROUND)
 
 
 def measured_table(records: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -299,8 +313,9 @@ def measured_table(records: Sequence[Mapping[str, Any]]) -> list[str]:
     lines = _wrapped(
         f"On one {' and one '.join(cards)} ({', '.join([*versions, *drivers])}), bf16, forward, "
         "cold L2, rivals interleaved with ours in one process; TFLOP/s = 2 (D + Dv) x kept pairs / "
-        "time. Every variant was made by the rules at the first proposal. Held: with tile lists "
-        "that the caller holds. Predicted: the cost model's figure for flash_fwd_sm90, from the "
+        f"time; {SCALED}: measured on the heads that fit, and scaled to all. Every variant was "
+        "made by the rules at the first proposal. Held: with tile lists that the caller holds. "
+        "Predicted: the cost model's figure for flash_fwd_sm90, from the "
         "CuIR ([cost.md](cost.md))."
     )
     found: dict[tuple[str, str], dict[str, Timed]] = {}
@@ -354,12 +369,14 @@ def _ours(case: Timed | None) -> str:
 
 
 def _rival(name: str, *cases: Timed | None) -> str:
-    rates = [float(c.rows[name]["tflops"]) for c in cases if c is not None and name in c.rows]
-    if not rates:
+    rows = [c.rows[name] for c in cases if c is not None and name in c.rows]
+    if not rows:
         return ""
+    rates = [float(row["tflops"]) for row in rows]
+    mark = SCALED if any("scaled" in str(row.get("note", "")) for row in rows) else ""
     if max(rates) / min(rates) > 1.05:
-        return f"{min(rates):.0f} to {max(rates):.0f}"
-    return f"{rates[0]:.0f}"
+        return f"{min(rates):.0f} to {max(rates):.0f}{mark}"
+    return f"{rates[0]:.0f}{mark}"
 
 
 def paper_table(record: Mapping[str, Any]) -> list[str]:
@@ -443,7 +460,8 @@ def cost_table(records: Sequence[Mapping[str, Any]]) -> list[str]:
         lines += [
             "",
             f"{len(errors)} rows: half of them within {100 * middle:.0f}%, {within} within 15%, "
-            f"the largest off by {100 * sizes[-1]:.0f}%; geometric mean of predicted over measured "
+            f"from {100 * min(errors):+.0f}% to {100 * max(errors):+.0f}%; "
+            "geometric mean of predicted over measured "
             f"{1 + mean:.2f}.",
         ]
     return lines

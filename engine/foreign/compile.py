@@ -224,8 +224,9 @@ class _Build:
 
     def anywhere(self, text: str) -> str:
         """A text without the places of this build and its source."""
-        for folder in {self.folder.resolve(), self.folder}:
-            text = text.replace(str(folder), _HERE)
+        places = {str(self.folder.resolve()), str(self.folder)}
+        for place in sorted(places, key=len, reverse=True):  # one may be the end of the other
+            text = text.replace(place, _HERE)
         return text.replace(str(self.source.parent), _THERE)
 
     def here(self, text: str) -> str:
@@ -236,7 +237,8 @@ class _Build:
     def copy(source: Path, target: Path, named: Callable[[str], str]) -> None:
         """PTX with its folders named anew; a program as it is."""
         data = source.read_bytes()
-        write(target, named(data.decode()).encode() if b".version" in data[:4096] else data)
+        is_ptx = b".version" in data[:4096]
+        write(target, os.fsencode(named(os.fsdecode(data))) if is_ptx else data)
         if os.access(source, os.X_OK):
             target.chmod(0o755)
 

@@ -11,6 +11,9 @@ import pytest
 from benchmarks.attention import judged, record
 from benchmarks.attention_report import (
     PLOTS,
+    Timed,
+    _lacks_what_ops_do,
+    _rival,
     cost_table,
     load_records,
     measured_pages,
@@ -119,6 +122,19 @@ def test_tables_of_a_record(tmp_path: Path) -> None:
     assert "new" in marked and "old" not in marked and marked.endswith("<!-- end -->b")
     with pytest.raises(ValueError, match="no place"):
         put("nothing", "x", [])
+
+
+def test_a_time_on_a_part_of_the_heads_is_marked_and_a_plain_rival_named() -> None:
+    whole = {"name": "A", "tflops": 100.0}
+    part = {**whole, "note": "1 ms on heads 2, which fits; scaled to all heads"}
+    reason = "a function (library 1.0) has no parameter for a gate or a factor on the output"
+    for row, shown, absent, plain in (
+        (whole, "100", {}, False),
+        (part, "100~", {"B": reason}, True),
+        (whole, "100", {"B": "it is not installed"}, False),
+    ):
+        case = Timed("k", "s", "S 1", "pass", {"A": row}, absent, None, None)
+        assert _rival("A", case) == shown and _lacks_what_ops_do(case) is plain
 
 
 def test_the_readme_shows_the_run_that_asked_the_most_rivals(tmp_path: Path) -> None:

@@ -119,7 +119,8 @@ def run_case(
         got_lse, finite = results["LSE"].double(), ~torch.isneginf(lse)
         lse_error = _largest(torch.where(finite, got_lse - lse, 0.0))
         # As for O: what the rounding of q and k moves, where they are made before their product.
-        of_low = 0.0 if low_lse is None else _largest((low_lse - lse)[finite])
+        moved = torch.zeros_like(lse) if low_lse is None else low_lse - lse
+        of_low = _largest(torch.where(finite & moved.isfinite(), moved, 0.0))
         lse_allowed = 1e-3 * (1.0 + _largest(lse[finite])) + 2 * of_low
         if bool((torch.isneginf(got_lse) == finite).any()):
             lse_error = float("inf")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-SCHEMA = 3
+SCHEMA = 4
 MANIFEST = "job.json"
 KERNEL = "kernel"
 SOURCE = "kernel.cu"
