@@ -29,7 +29,7 @@ from engine.cuir.nodes import (
     walk_block,
     walk_expr,
 )  # fmt: skip
-from engine.cuir.ops.traits import FIELD_VIEWS, GLOBAL_WRITES, HINTS, LAUNCHES
+from engine.cuir.ops.traits import BUILT, FIELD_VIEWS, GLOBAL_WRITES, HINTS, LAUNCHES, STEADY
 from engine.cuir.printer import print_expr
 from engine.cuir.rewrite import map_expr
 from engine.cuir.static.calls import fields_of, launched
@@ -38,7 +38,6 @@ from engine.transfer.binding import SIZES
 from engine.transfer.llm.answer import AnswerRefused
 
 MOST_ROWS = 256  # of a tile that sizes are counted in: decks have sizes of several
-_PLACES = {"block_id", "grid_dim", "warpgroup_id"}  # conditions on them have sides that are tested
 
 
 def refuse_tricks(
@@ -94,12 +93,15 @@ def _sets_a_size_against(node: Expr, sizes: Set[str], allowed: Set[int]) -> bool
     if not _fields(node) & set(SIZES) and not free_names(node) & sizes:
         return False
     node = map_expr(node, _counted)
-    left = rebuild(node, lambda e: canonical(e, {}))  # without what is multiplied away
+    try:
+        left = rebuild(node, lambda e: canonical(e, {}))  # without what is multiplied away
+    except (ArithmeticError, TypeError, ValueError):
+        return True  # numbers beside a size that nothing can compute
     fields, names = _fields(left), free_names(left) - {"args"}
     if not fields <= set(SIZES) or not names <= sizes or not (fields or names):
         return False
-    if any(isinstance(n, Call) and n.fn in _PLACES for n in walk_expr(left)):
-        return False
+    if any(isinstance(n, Call) and n.fn in STEADY for n in walk_expr(left)):
+        return False  # a block's number beside the size: whose sides are tested, where it has any
     numbers = {n.value for n in walk_expr(node) if isinstance(n, Num) and isinstance(n.value, int)}
     near = {m for n in allowed for m in (n - 1, n, n + 1, 2 * n, n // 2)}
     return bool(numbers - near - usual)
@@ -110,11 +112,12 @@ def _fields(expr: Expr) -> set[str]:
 
 
 def _counted(node: Expr) -> Expr | None:
-    """A size for its tiles, and 1 for a type's bytes: neither divisor singles out a size."""
+    """A size for the number of its tiles, and 1 for what is known when the kernel is compiled, such
+    as a type's bytes: a divisor that excuses no number beside it."""
     match node:
         case Call("ceil_div", (size, Num(value))) if value <= MOST_ROWS:
             return map_expr(size, _counted)
-        case Call("sizeof"):
+        case Call(fn) if fn in BUILT:
             return Num(1)
     return None
 

@@ -55,6 +55,7 @@ def insert(base: Module, after: str, line: str) -> Module:
         "late = args.Nk // (4000 * sizeof(T))",
         "seen = min(args.Nk + 0 * block_id(0), 4000)",
         "odd = 1 if f(args.Nk) == 4096 else 0",
+        "odd = 1 if args.Nk + 0 * block_id(0) > 1e308 * 1e308 else 0",
     ],
 )
 def test_sizes_are_not_singled_out(base: Module, line: str) -> None:
