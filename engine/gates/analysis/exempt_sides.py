@@ -45,6 +45,8 @@ from engine.gates.analysis.size_comparisons import resolved, scalars_of
 # The outcome of a comparison (statistic on the left) that says that it is nothing.
 _NOTHING = {"==": True, "!=": False, ">": False, "<=": True}
 
+_HEADS = {"b", "h", "h_kv"}  # where an input is read that is one for all rows of a head
+
 
 class Guards:
     """Which names of one module are statistics of rows."""
@@ -130,9 +132,13 @@ class Guards:
 
     def _is_data(self, function: str, value: Expr, params: tuple[str, ...] = ()) -> bool:
         """Whether a scalar is made of `params`, of inputs' elements and of scalars that are no
-        sizes, and of nothing else: no place is in it."""
+        sizes, and of nothing else: no row's or key's place is in it, nor in what an input is
+        read at."""
         names = {n: e for n, e in self._scalars.get(function, {}).items() if n not in params}
         body = map_expr(resolved(value, names), lambda e: Num(0) if isinstance(e, Index) else None)
+        at = (free_names(n) for e in walk_expr(value) if isinstance(e, Index) for n in e.index)
+        if not frozenset[str]().union(*at) <= _HEADS:
+            return False
         return free_names(body) <= {"args", *params} | CONSTANTS.keys() and not any(
             (isinstance(n, Attr) and n.field in self._whole)
             or (isinstance(n, Call) and n.fn not in FUNCTIONS and n.fn not in CASTS)

@@ -105,6 +105,12 @@ def bind(
     tensors = own_tensors(by_role, interface.inputs, interface.output_dims, lse)
     own = {f.name for f in base.fields}
     scratch = scratch_of(pairs, interface)
+    for asked in scratch:
+        if fields[asked.field].type != "tensor":
+            raise AnswerError(
+                f"bind: {asked.field} is {fields[asked.field].type} in class Args: what one kernel "
+                "fills for another is a field of type tensor"
+            )
     sizes: list[SizeField] = []
     scalars: list[ScalarField] = []
     for extra in proposed.fields:
@@ -138,12 +144,12 @@ def scratch_of(pairs: Sequence[tuple[str, str]], interface: Interface) -> tuple[
     """
     out = []
     for field, source in pairs:
-        if not source.startswith("scratch"):
-            continue
         try:
             asked = parse_expr(source, f"bind {field}")
         except CuirError as error:
             raise AnswerError(str(error)) from None
+        if not isinstance(asked, Call) or asked.fn != "scratch":
+            continue
         match asked:
             case Call("scratch", args, (), (Name("T" | "f32" as dtype),)) if 0 < len(args) <= 4:
                 dims = tuple(print_expr(e) for e in args)

@@ -22,21 +22,22 @@ from engine.cuir.nodes import (
     Opaque,
     Path,
     free_names,
+    rebuild,
     stmt_call,
     stmt_exprs,
     walk,
     walk_block,
     walk_expr,
 )  # fmt: skip
-from engine.cuir.ops.traits import FIELD_VIEWS, GLOBAL_WRITES, HINTS, LAUNCHES
+from engine.cuir.ops.traits import BUILT, FIELD_VIEWS, GLOBAL_WRITES, HINTS, LAUNCHES, STEADY
 from engine.cuir.printer import print_expr
-from engine.cuir.scalar import CASTS
+from engine.cuir.rewrite import map_expr
 from engine.cuir.static.calls import fields_of, launched
+from engine.scalar_algebra.canonical import canonical
 from engine.transfer.binding import SIZES
 from engine.transfer.llm.answer import AnswerRefused
 
 MOST_ROWS = 256  # of a tile that sizes are counted in: decks have sizes of several
-_OF_SIZES = {"min", "max", "abs", "floor_div", "floor_mod", "ceil_div", *CASTS}
 
 
 def refuse_tricks(
@@ -89,21 +90,36 @@ def _sets_a_size_against(node: Expr, sizes: Set[str], allowed: Set[int]) -> bool
             usual = {0, 1, 2}  # the next one, a half
         case _:
             return False
-    fields = {n.field for n in walk_expr(node) if isinstance(n, Attr) and n.base == Name("args")}
-    names = set(free_names(node)) - {"args"}
+    if not _fields(node) & set(SIZES) and not free_names(node) & sizes:
+        return False
+    node = map_expr(node, _counted)
+    try:
+        left = rebuild(node, lambda e: canonical(e, {}))  # without what is multiplied away
+    except (ArithmeticError, TypeError, ValueError):
+        return True  # numbers beside a size that nothing can compute
+    fields, names = _fields(left), free_names(left) - {"args"}
     if not fields <= set(SIZES) or not names <= sizes or not (fields or names):
         return False
-    if any(isinstance(n, Call) and n.fn not in _OF_SIZES for n in walk_expr(node)):
+    if any(isinstance(n, Call) and n.fn in STEADY for n in walk_expr(left)):
         return False  # a block's number beside the size: whose sides are tested, where it has any
-    tiles = {n.args[1] for n in walk_expr(node) if isinstance(n, Call) and n.fn == "ceil_div"}
-    numbers = {
-        n.value
-        for n in walk_expr(node)
-        if isinstance(n, Num) and isinstance(n.value, int)
-        and not (n in tiles and n.value <= MOST_ROWS)
-    }  # fmt: skip
+    numbers = {n.value for n in walk_expr(node) if isinstance(n, Num) and isinstance(n.value, int)}
     near = {m for n in allowed for m in (n - 1, n, n + 1, 2 * n, n // 2)}
     return bool(numbers - near - usual)
+
+
+def _fields(expr: Expr) -> set[str]:
+    return {n.field for n in walk_expr(expr) if isinstance(n, Attr) and n.base == Name("args")}
+
+
+def _counted(node: Expr) -> Expr | None:
+    """A size for the number of its tiles, and 1 for what is known when the kernel is compiled, such
+    as a type's bytes: a divisor that excuses no number beside it."""
+    match node:
+        case Call("ceil_div", (size, Num(value))) if value <= MOST_ROWS:
+            return map_expr(size, _counted)
+        case Call(fn) if fn in BUILT:
+            return Num(1)
+    return None
 
 
 def _size_names(function: Function) -> set[str]:

@@ -62,9 +62,11 @@ WARPS = 4
 HEADS = 4  # that a block goes through, so that what they share is loaded once
 ARGS = Name("args")
 COLUMN = "dd"  # of q or k, in a recipe
+HEAD = Name("%head")  # of a sum over all heads
 PARTNER = Name("%partner")  # of a column: the other one of its pair
 MOST = 256  # columns of a head
 FLOATS = ("T", "f16", "bf16", "f32")
+REDUCED = ("sum_over", "max_over")
 
 
 # --- the kernel ---------------------------------------------------------------------------------
@@ -113,12 +115,21 @@ class Writer:
         """A sum over the columns of all heads, made before any of them is changed."""
         match inner.args:
             case (Lambda((column,), body), Name("D")) if extent in self.all_heads:
-                pass
+                # The names of what is bound say nothing.
+                body = substitute(body, {head: HEAD, column: Name(COLUMN)})
             case _:
                 raise TransferError("a sum over some of the heads is carried by no rule")
+        if any(isinstance(e, Call) and e.fn in REDUCED for e in walk_expr(body)):
+            raise TransferError(
+                "a sum over all heads of what is made of sums, such as a variance about their "
+                "mean, is carried by no rule: that of the elements or of their squares is"
+            )
+        key = Call("sum_over", (body, extent))
+        if key in self.known:
+            return self.known[key]
         g, total = Name(self.fresh("g")), Name(self.fresh("total"))
         one = replace(self, h=g, before=[], loads=[], inside=[], known={})
-        terms = one.mapped(substitute(body, {head: g, column: Name(COLUMN)}), "terms")
+        terms = one.mapped(substitute(body, {HEAD.id: g}), "terms")
         rows = Index(Name("row_of"), (self.layout,))
         self.before += one.before
         self.before += block(
@@ -133,6 +144,7 @@ class Writer:
             each=(*one.loads, *one.inside), terms=terms,
         )  # fmt: skip
         self.row_vector(total)
+        self.known[key] = total
         return total
 
     def reduction(self, fn: str, column: str, body: Expr, extent: Expr) -> Name:

@@ -206,7 +206,8 @@ def test_a_guard_of_the_base_is_known_beside_more_operands() -> None:
 @pytest.mark.parametrize(
     ("filled", "sides"),
     [("args.scale", (False,)), ("LSE[b, h, 0] / args.scale", (False,)),
-     ("args.Nk * 1.0", (True, False)), ("f32(q0)", (True, False))],
+     ("args.Nk * 1.0", (True, False)), ("f32(q0)", (True, False)),
+     ("LSE[b, h, q0]", (True, False)), ("LSE[b, h, args.Nk - 1]", (True, False))],
 )  # fmt: skip
 def test_a_maximum_that_begins_at_data_is_a_statistic(filled: str, sides: tuple[bool, ...]) -> None:
     """As one that begins at a sink, which is no row's place and no size."""

@@ -47,6 +47,15 @@ def insert(base: Module, after: str, line: str) -> Module:
         "late = floor_mod(args.Nq, 8191)",
         "late = ceil_div(args.Nq, 4096)",
         "late = 1 if ceil_div(args.Nq, 64) > 63 else 0",
+        "late = 1 if ceil_div(args.Nq, 64) > 64 else 0",
+        "odd = 1 if ceil_div(args.Nk, 250) == 250 else 0",
+        # With a place that is multiplied away, a type's bytes, or a function of the edit's own.
+        "odd = 1 if args.Nk + 0 * block_id(0) == 4096 else 0",
+        "odd = 1 if args.Nk + 0 * q0 == 4096 else 0",
+        "late = args.Nk // (4000 * sizeof(T))",
+        "seen = min(args.Nk + 0 * block_id(0), 4000)",
+        "odd = 1 if f(args.Nk) == 4096 else 0",
+        "odd = 1 if args.Nk + 0 * block_id(0) > 1e308 * 1e308 else 0",
     ],
 )
 def test_sizes_are_not_singled_out(base: Module, line: str) -> None:
@@ -64,6 +73,7 @@ def test_ordinary_comparisons_stay(base: Module) -> None:
         "half = (args.Nk + 1) // 2",
         "blocks = ceil_div(args.Nk, BN)",
         "blocks = max(1, ceil_div(args.Nq, 16))",
+        "mine = 1 if block_id(0) * 64 < args.Nq else 0",
     ):
         refuse_tricks(base, insert(base, "s59", line), frozenset({128}))
 
@@ -119,12 +129,18 @@ def test_fields_are_filled_by_name_or_by_a_line(task: Task, base: Module) -> Non
         ("x: i32", (("x", "Nk // 3290"),), "each side is tested"),
         ("x: i32", (("x", "Nk > 3290"),), "each side is tested"),
         ("x: i32", (("x", "Nk >> 12"),), "each side is tested"),
+        ("x: i32", (("x", "scratch[T](B, Nq)"),), "x is i32 in class Args"),
+        ("x: tensor", (("x", "scratch(B, Nq)"),), "no tensor to be allocated"),
     ):
         with pytest.raises(AnswerError, match=words):
             bind(base, with_field(line), interface, pairs)
     for own in ("q", "o", "lse"):
         with pytest.raises(AnswerRefused, match="own"):
             bind(base, base, interface, ((own, "v"),))
+    more = Input("scratch_map", "extra", "T", ("Nk",))
+    of_that_name = replace(interface, inputs=(*interface.inputs, more))
+    made = bind(base, with_field("x: tensor"), of_that_name, (("x", "scratch_map"),))
+    assert made.tensors[-1].source == "scratch_map" and made.scratch == ()
 
 
 def test_an_unchanged_kernel_is_filled_as_before(task: Task, base: Module) -> None:

@@ -33,6 +33,7 @@ INPUTS = (
 )
 Q, T = "q[b, h, i, dd]", "sum_over(lambda c: q[b, h, i, c] * q[b, h, i, c], D)"
 MEAN = "sum_over(lambda c: q[b, h, i, c], D) / D"
+ALL = "sum_over(lambda c: sum_over(lambda c2: q[b, c, i, c2] * q[b, c, i, c2], D), Hq)"
 HALVES = "(-q[b, h, i, dd + D // 2] if dd < D // 2 else q[b, h, i, dd - D // 2])"
 PAIRS = (
     "(-q[b, h, i, 2 * floor_div(dd, 2) + 1] if floor_mod(dd, 2) == 0 "
@@ -61,8 +62,13 @@ MADE = {
     "norm of a part": f"{Q} * rsqrt(sum_over(lambda c: q[b, h, i, c] * q[b, h, i, c], D // 2))",
     "largest": f"{Q} / max_over(lambda c: abs(q[b, h, i, c]) + u[c], D)",
     "rows": f"{Q} * u[dd] + r[b, i] * w[h, dd]",
-    "all heads": f"{Q} * rsqrt(sum_over(lambda c: sum_over(lambda c2: q[b, c, i, c2] * "
-    "q[b, c, i, c2], D), Hq) / (Hq * D) + 1e-6) * w[h, dd]",
+    "all heads": f"{Q} * rsqrt({ALL} / (Hq * D) + 1e-6) * w[h, dd]",
+    "all heads, then halves": (
+        f"{Q} * rsqrt({ALL} / (Hq * D) + 1e-6) * cos[b, i, dd] + "
+        f"(-(q[b, h, i, dd + D // 2] * rsqrt({ALL} / (Hq * D) + 1e-6)) if dd < D // 2 else "
+        f"q[b, h, i, dd - D // 2] * rsqrt({ALL.replace('c2', 'c3')} / (Hq * D) + 1e-6)) "
+        "* sin[i, dd]"
+    ),
     "all heads, centred": f"({Q} - sum_over(lambda c: sum_over(lambda c2: q[b, c, i, c2], D), Hq) "
     "/ (Hq * D)) * u[dd]",
     "positions": f"{Q} * (i + Nk - Nq) + u[D - 1 - dd]",
@@ -153,6 +159,25 @@ def test_factors_that_heads_share_are_multiplied_before_them() -> None:
     ready = next(s for s in heads.body if isinstance(s, Assign) and s.target == "ready")
     read = {node.id for node in walk_expr(ready.value) if isinstance(node, Name)}
     assert set(common) <= read and not {"cos_tile", "sin_tile", "u_tile"} & read
+
+
+def test_a_sum_over_all_heads_is_made_once() -> None:
+    made = MADE["all heads, then halves"]
+    wanted = recipe(extra=tuple(i for i in INPUTS if f"{i.name}[" in made), q=made)
+    base = lifted("flash_fwd_sm90")
+    *_, (_, target) = apply(base, plan(base, wanted).steps)
+    loops = [s for s in target.function("prepare_q").body if isinstance(s, For)]
+    assert len(loops) == 2  # that of the sum, and that of what it is for
+
+
+def test_a_sum_over_all_heads_of_sums_is_refused() -> None:
+    mean = "sum_over(lambda c: sum_over(lambda c2: q[b, c, i, c2], D), Hq) / (Hq * D)"
+    each = f"(q[b, c3, i, c4] - {mean})"
+    spread = f"sum_over(lambda c3: sum_over(lambda c4: {each} * {each}, D), Hq)"
+    wanted = recipe(q=f"({Q} - {mean}) * rsqrt({spread} / (Hq * D) + 1e-5)")
+    base = lifted("flash_fwd_sm80")
+    with pytest.raises(TransferError, match="of what is made of sums"):
+        list(apply(base, plan(base, wanted).steps))
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
