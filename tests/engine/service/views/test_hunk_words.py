@@ -129,7 +129,7 @@ def test_names_of_numbers(value: float, constants: tuple[float, ...], name: str)
 
 
 def test_a_statement_of_one_role_says_whose_it_is() -> None:
-    base, recipe = lifted("flash_fwd_sm90"), VARIANTS["difference_document"]
+    base, recipe = lifted("flash_fwd_sm90"), VARIANTS["document"]
     *_, (_, last) = apply(base, plan(base, recipe).steps)
     made = propose(base, last, id="r", origin=Origin.RULES, reason="r", ids=assign(base))
     told = {e.does[0] for e in explain(base, last, made, recipe).values()}
