@@ -105,7 +105,8 @@ the lifted program against the kernel's declared reference. The cursor leads: th
 marked in every pane, its loop and its worker more faintly.
 """)  # fmt: skip
     await tour.press("s", "2")
-    await tour.until(lambda: {"h14", "h6+"} <= {*app.screen.costs.tried})
+    question = app.screen.snap.question
+    await tour.until(lambda: {*question.sets} <= {*app.screen.costs.tried})
     factor = next(f"{p.id}/{h.id}" for p, h, _ in app.screen.snap.hunks if "_factor =" in h.after)
     while app.screen.current_hunk() != factor:
         await tour.press("right_square_bracket")

@@ -9,10 +9,12 @@ from dataclasses import dataclass, field, replace
 from cubridge_tui.model.rows import Row, RowKind
 from engine.cost.timeline.events import Timeline
 from engine.gates.outcome import Trial
-from engine.service.views.costing import ALL, EXPERT, RULE, Cost, Question, Where
+from engine.service.views.costing import ALL, EXPERT, Cost, Question, Where
 
-# Half of the measured rows are predicted within it (docs/cost.md): what is less is no difference.
-KNOWN_ERROR = 0.09
+# Half of what was measured is predicted within it (docs/cost.md, a test): what is less is told as
+# no difference.
+NO_DIFFERENCE = 0.09
+HALF = f"half of what was measured is predicted within ±{100 * NO_DIFFERENCE:.0f}%"
 # How the rows of a hunk begin.
 REJECT, COST, RULES, MODEL = "reject  ", "cost    ", "rule    ", "model   "
 WAITING = f"{COST}is being predicted"
@@ -20,8 +22,9 @@ WAITING = f"{COST}is being predicted"
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """What is known so far: `of` by `expert`, `all`, a hunk's id, or a target's hash; `timelines`
-    by `expert` or a target's hash; `tried`, the targets without a hunk, by the hunk's id."""
+    """What is known so far: `of` by `expert`, `all`, a hunk's id, a rule's title, or a target's
+    hash; `timelines` by `expert` or a target's hash; `tried`, the targets without a hunk or a rule,
+    by the hunk's id or the rule's title."""
 
     where: Where | None = None
     of: Mapping[str, Cost] = field(default_factory=dict)
@@ -57,8 +60,8 @@ def ratio(now: Cost, other: Cost) -> str:
 
 
 def same(now: Cost, other: Cost) -> bool:
-    """Whether two predictions are as near as the model's known error."""
-    return abs(now.us / other.us - 1.0) <= KNOWN_ERROR
+    """Whether two predictions are nearer than `NO_DIFFERENCE`."""
+    return abs(now.us / other.us - 1.0) <= NO_DIFFERENCE
 
 
 def cost_lines(question: Question | None, costs: Costs) -> dict[str, tuple[str, ...]]:
@@ -67,13 +70,19 @@ def cost_lines(question: Question | None, costs: Costs) -> dict[str, tuple[str, 
     if question is None:
         return {}
     lines = {}
-    for number, hunk in enumerate(h for h in question.without if not h.endswith(RULE)):
-        others = [h for h in question.without[hunk] if h != hunk]
-        rule = question.without.get(f"{hunk}{RULE}", ()) if question.tries else ()
+    titles = {h.id: h.title for h in question.proposal.hunks}
+    at_first = question.at_first() if question.tries else {}
+    for number, (hunk, gone) in enumerate(question.without.items()):
+        others = [h for h in gone if h != hunk]
+        # A hunk that several rules wrote does not say whose hunks "its" are.
+        rules = [
+            rule_words(costs, title, question.rules[title], alone=title == titles[hunk])
+            for title in at_first.get(hunk, ())
+        ]
         lines[f"{question.proposal.id}/{hunk}"] = (
             *([reject_line(costs, hunk, others)] if question.tries else []),
             cost_line(costs, hunk, others),
-            *([rule_line(costs, hunk, rule)] if rule else []),
+            *([f"{RULES}{'; '.join(rules)}"] if rules else []),
             *([model_line(costs)] if number == 0 else []),
         )
     return lines
@@ -119,7 +128,7 @@ def cost_line(costs: Costs, hunk: str, others: Sequence[str] = ()) -> str:
     change = 100 * (without.us / every.us - 1)
     if same(without, every):
         words = "no time that the model can tell" if costs.wrong(hunk) else "as fast without it"
-        return f"{COST}{words} (±{100 * KNOWN_ERROR:.0f}%): {every.us:,.0f} us{where}"
+        return f"{COST}{words} (±{100 * NO_DIFFERENCE:.0f}%): {every.us:,.0f} us{where}"
     rates = f"{every.tflops:.0f} TFLOP/s of kept pairs with all, {without.tflops:.0f} without"
     visits = [f"{c.visited:.2f}" for c in (every, without)]
     if visits[0] != visits[1]:
@@ -131,11 +140,11 @@ def cost_line(costs: Costs, hunk: str, others: Sequence[str] = ()) -> str:
     return f"{COST}{words}: {both}; {rates}"
 
 
-def rule_line(costs: Costs, hunk: str, gone: Sequence[str]) -> str:
-    """What leaving out all hunks of a rule does, at its first one."""
-    name = f"{hunk}{RULE}"
-    found, every, without = costs.tried.get(name), costs.known(ALL), costs.known(name)
-    begin = f"{RULES}with all of its hunks rejected ({_ranges(gone)}): "
+def rule_words(costs: Costs, title: str, gone: Sequence[str], *, alone: bool) -> str:
+    """What leaving out all hunks of a rule does; `alone`: at a hunk that is of no other rule."""
+    found, every, without = costs.tried.get(title), costs.known(ALL), costs.known(title)
+    whose = "its hunks" if alone else f'the hunks of "{title}"'
+    begin = f"with all of {whose} rejected ({_ranges(gone)}): "
     if found is None:
         return f"{begin}is being tried"
     wrong = "wrong: " if found.checks else "no valid program: "
@@ -144,7 +153,7 @@ def rule_line(costs: Costs, hunk: str, gone: Sequence[str]) -> str:
     if every is None or without is None or not found.checks:
         return begin + result
     time = f"{without.us:,.0f} us instead of {every.us:,.0f}"
-    told = f"as fast (±{100 * KNOWN_ERROR:.0f}%)" if same(without, every) else time
+    told = f"as fast (±{100 * NO_DIFFERENCE:.0f}%)" if same(without, every) else time
     return f"{begin}{result}; {told}"
 
 
@@ -157,7 +166,7 @@ def model_line(costs: Costs) -> str:
         f"{MODEL}{where.card}, {where.shape}, {_pairs(where)}; the expert's kernel, before any "
         f"hunk and of its own function, {expert.us:,.0f} us; with all hunks {every.us:,.0f} us, "
         f"{every.tflops:.0f} TFLOP/s of kept pairs, {every.visited:.2f} pairs visited for each "
-        f"kept; within ±{100 * KNOWN_ERROR:.0f}%, the model's known error, no difference is told"
+        f"kept; {HALF}: what differs by less is told as no difference"
     )
 
 
@@ -222,7 +231,7 @@ def told(costs: Costs, target: str) -> list[str]:
     lines = [
         f"predicted, not measured: {where.card}, {where.shape}, {_pairs(where)}",
         "    by the cost model (docs/cost.md), TFLOP/s = 2 (D + Dv) x kept pairs / time; "
-        f"differences up to {100 * KNOWN_ERROR:.0f}% are within its known error (≈)",
+        f"{HALF}: what differs by less is no difference (≈)",
     ]
     whose = {target: "as decided", ALL: "all accepted", EXPERT: "the expert's"}
     for name, words in whose.items():

@@ -16,7 +16,7 @@ import signal
 import subprocess
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from engine.child.environment import child_command, child_environment
@@ -26,10 +26,9 @@ from engine.service.views.hunk_words import Explained, closure
 from engine.spec.recipes.recipe import Recipe
 from engine.spec.recipes.recipe_json import recipe_from_json, recipe_to_json
 from engine.transfer.binding import Binding
-from engine.types import Proposal
+from engine.types import Origin, Proposal
 
 EXPERT, ALL = "expert", "all"
-RULE = "+"  # behind a hunk's id: all hunks of the rule whose first one it is
 ENDED = "the process that predicts costs ended; leave the session and open it again"
 Told = Callable[[str, "Cost | Where | Timeline | Trial"], None]
 
@@ -53,8 +52,9 @@ class Cost:
 class Question:
     """A proposal whose hunks are to be costed.
 
-    `without` gives for each what goes with it, and by a rule's first hunk and `RULE` what goes with
-    all hunks of that rule. Targets are tried where `binding` says how their arguments are filled.
+    `without` gives by a hunk's id what goes with it. `rules` gives by a rule's title what goes with
+    all of its hunks, where that is more than goes with the first. Targets are tried where `binding`
+    says how their arguments are filled.
     """
 
     base: str
@@ -63,6 +63,7 @@ class Question:
     recipe: Recipe | None
     without: Mapping[str, tuple[str, ...]]
     binding: Binding | None = None
+    rules: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -70,14 +71,25 @@ class Question:
         explained: Mapping[str, Explained], binding: Binding | None = None,
     ) -> Question:  # fmt: skip
         sets = {h.id: closure(explained, h.id) for h in proposal.hunks}
-        rules: dict[str, list[str]] = {}
-        for h in proposal.hunks:
-            rules.setdefault(h.title.partition("; ")[0], []).append(h.id)
-        for mine in rules.values():
-            gone = closure(explained, *mine)
-            if gone != sets[mine[0]]:
-                sets[f"{mine[0]}{RULE}"] = gone
-        return cls(base, proposed, proposal, recipe, sets, binding)
+        rules = {
+            title: gone
+            for title, mine in _by_rule(proposal).items()
+            if (gone := closure(explained, *mine)) != sets[mine[0]]
+        }
+        return cls(base, proposed, proposal, recipe, sets, binding, rules)
+
+    @property
+    def sets(self) -> dict[str, tuple[str, ...]]:
+        """All that is costed and tried, by a hunk's id or a rule's title."""
+        return {**self.without, **self.rules}
+
+    def at_first(self) -> dict[str, list[str]]:
+        """The titles of `rules` by the first hunk of each."""
+        found: dict[str, list[str]] = {}
+        for title, mine in _by_rule(self.proposal).items():
+            if title in self.rules:
+                found.setdefault(mine[0], []).append(title)
+        return found
 
     @property
     def tries(self) -> bool:
@@ -90,16 +102,26 @@ class Question:
         return {
             "base": self.base, "proposed": self.proposed, "proposal": self.proposal.to_json(),
             "recipe": recipe, "without": {k: list(v) for k, v in self.without.items()},
-            "binding": binding,
+            "binding": binding, "rules": {k: list(v) for k, v in self.rules.items()},
         }  # fmt: skip
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Question:
         recipe = None if data["recipe"] is None else recipe_from_json(data["recipe"])
-        sets = {k: tuple(v) for k, v in data["without"].items()}
+        sets, rules = ({k: tuple(v) for k, v in data[of].items()} for of in ("without", "rules"))
         proposal = Proposal.from_json(data["proposal"])
         binding = None if data["binding"] is None else Binding.from_json(data["binding"])
-        return cls(data["base"], data["proposed"], proposal, recipe, sets, binding)
+        return cls(data["base"], data["proposed"], proposal, recipe, sets, binding, rules)
+
+
+def _by_rule(proposal: Proposal) -> dict[str, list[str]]:
+    """The hunks of each rule, by its title: a hunk that several rules wrote is of each. What a
+    model or a person proposes is of no rule."""
+    found: dict[str, list[str]] = {}
+    for h in proposal.hunks:
+        for title in h.title.split("; ") if h.origin is Origin.RULES and h.clause else ():
+            found.setdefault(title, []).append(h.id)
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +137,9 @@ class Where:
 
 class Costing:
     """The process of one question. `told` is called on a thread of its own with each answer: the
-    name is `expert`, `all`, a hunk's id (for its cost, then its trial), or that of a target given
-    to `now`; "" tells where. What the process leaves unanswered where it ends is told as a problem.
+    name is `expert`, `all`, a hunk's id or a rule's title (for its cost, then its trial), or that
+    of a target given to `now`; "" tells where. What the process leaves unanswered where it ends is
+    told as a problem.
     """
 
     def __init__(self, question: Question, told: Told) -> None:
@@ -127,9 +150,9 @@ class Costing:
         )  # fmt: skip
         self._told = told
         self._awaited: set[tuple[str, type[Cost | Timeline | Trial]]] = {
-            (name, Cost) for name in (EXPERT, ALL, *question.without)
+            (name, Cost) for name in (EXPERT, ALL, *question.sets)
         }
-        self._awaited |= {(h, Trial) for h in question.without if question.tries}
+        self._awaited |= {(name, Trial) for name in question.sets if question.tries}
         self._problem = ""  # why no more answers come
         self._send(question.to_json())
         threading.Thread(target=self._listen, name="cubridge-costs", daemon=True).start()

@@ -26,7 +26,7 @@ from engine.gates.outcome import Trial
 from engine.lower.spelling.legal import legal
 from engine.priority import stand_back
 from engine.service.views.consequence import cost_of, timeline_of, where_of
-from engine.service.views.costing import ALL, EXPERT, RULE, Cost, Question
+from engine.service.views.costing import ALL, EXPERT, Cost, Question
 from engine.transfer.proposals.review import compose
 from engine.types import Decision, DecisionKind
 
@@ -80,7 +80,7 @@ def main() -> None:
         assert question.recipe is not None and question.binding is not None
         return few_sizes.tried(without(gone), question.recipe, question.binding)
 
-    hunks = [(name, frozenset(gone)) for name, gone in question.without.items()]
+    hunks = [(name, frozenset(gone)) for name, gone in question.sets.items()]
     todo: list[tuple[str, frozenset[str], bool]] = [(ALL, frozenset(), False)]
     todo += [(name, gone, False) for name, gone in hunks]
     todo += [(name, gone, True) for name, gone in hunks if question.tries]
@@ -108,8 +108,8 @@ def main() -> None:
                 trial = _Apart(name, gone, partial(tried, gone))
             continue
         if "first" in given:
-            first = given["first"]
-            todo.sort(key=lambda each: (each[0] != ALL, each[0].removesuffix(RULE) != first))
+            now = {given["first"], *question.at_first().get(given["first"], ())}
+            todo.sort(key=lambda each: (each[0] != ALL, each[0] not in now))
             continue
         name = str(given["name"])
         if "timeline" in given:

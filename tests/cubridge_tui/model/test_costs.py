@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from cubridge_tui.model.costs import (
     COST,
-    KNOWN_ERROR,
     MODEL,
+    NO_DIFFERENCE,
     NONE,
     REJECT,
     RULES,
@@ -28,7 +30,7 @@ from cubridge_tui.model.rows import Row, RowKind
 from engine.gates.outcome import Trial
 from engine.service.views.costing import Cost, Question, Where
 from engine.transfer.binding import Binding
-from engine.types import Origin, Proposal
+from engine.types import Hunk, Origin, Proposal
 from tests.engine.transfer.recipes import VARIANTS
 
 WHERE = Where("NVIDIA A100", "A100", "S 8192 B 2", 0.5, False)
@@ -101,26 +103,48 @@ def test_the_first_hunk_says_what_all_numbers_are_for() -> None:
 
 
 def test_the_first_hunk_of_a_rule_says_what_all_of_them_do() -> None:
-    proposal, binding = Proposal("rules", Origin.RULES, "r", ()), Binding((), (), ())
-    hunks = {"h1": ("h1",), "h2": ("h2", "h3"), "h2+": ("h2", "h3", "h4", "h7"), "h3": ("h3",)}
-    asked = Question("", "", proposal, VARIANTS["window"], hunks, binding)
-    begin = f"{RULES}with all of its hunks rejected (h2-h4, h7): "
+    made = tuple(
+        Hunk(f"h{n}", title, "r", "mask", "a", "b", (), Origin.RULES)
+        for n, title in enumerate(("Skip", "Mask; Keep", "Keep"), 1)
+    )
+    proposal, binding = Proposal("rules", Origin.RULES, "r", made), Binding((), (), ())
+    hunks = {"h1": ("h1", "h4"), "h2": ("h2",), "h3": ("h3",)}
+    rules = {"Skip": ("h1", "h2", "h3", "h4", "h7"), "Keep": ("h2", "h3")}
+    asked = Question("", "", proposal, VARIANTS["window"], hunks, binding, rules)
+    begin = f"{RULES}with all of its hunks rejected (h1-h4, h7): "
     lines = cost_lines(asked, costs())
     assert list(lines) == ["rules/h1", "rules/h2", "rules/h3"]
-    assert [line[:8] for line in lines["rules/h2"]] == [REJECT, COST, RULES]
-    assert lines["rules/h2"][2] == f"{begin}is being tried"
+    assert [line[:8] for line in lines["rules/h1"]] == [REJECT, COST, RULES, MODEL]
+    assert lines["rules/h1"][2] == f"{begin}is being tried"
     for trial, us, words in (
         (Trial(sizes="9 x 71"), 590.0, "still right where it was tried; as fast (±9%)"),
         (Trial(fault="O is wrong"), 500.0, "wrong: O is wrong; 500 us instead of 600"),
         (Trial(False, "m is not defined"), 500.0, "no valid program: m is not defined"),
         (Trial(problem="too long"), 500.0, "too long; 500 us instead of 600"),
     ):
-        known = replace(costs(**{"h2+": Cost(us, 80.0, 1.0, BOUND)}), tried={"h2+": trial})
-        assert cost_lines(asked, known)["rules/h2"][2] == begin + words
+        known = replace(costs(Skip=Cost(us, 80.0, 1.0, BOUND)), tried={"Skip": trial})
+        assert cost_lines(asked, known)["rules/h1"][2] == begin + words
+    # At a hunk of two rules it says of which one.
+    whose = f'{RULES}with all of the hunks of "Keep" rejected (h2-h3): is being tried'
+    assert lines["rules/h2"][2:] == (whose,) and len(lines["rules/h3"]) == 2
+    # In one row, where it is the first of both: a row is known by how it begins.
+    both = replace(asked, rules={**rules, "Mask": ("h2", "h5")})
+    (row,) = cost_lines(both, costs())["rules/h2"][2:]
+    assert row.startswith(f'{RULES}with all of the hunks of "Mask" rejected (h2, h5): is being')
+    assert row.endswith(f"; {whose.removeprefix(RULES)}")
 
 
-def test_what_is_within_the_known_error_is_no_difference() -> None:
-    found = costs(h2=Cost(600.0 * (1 + KNOWN_ERROR * 0.9), 80.0, 1.02, BOUND))
+def test_half_of_what_was_measured_is_predicted_within_what_is_no_difference() -> None:
+    page = (Path(__file__).parents[3] / "docs/cost.md").read_text()
+    (half,) = re.findall(r"rows: half of them within (\d+)%", page)
+    assert 0 <= 100 * NO_DIFFERENCE - int(half) <= 1
+    assert "half of what was measured is predicted within ±9%: what differs by less is told" in (
+        model_line(costs())
+    )
+
+
+def test_what_half_of_the_measured_differ_by_is_no_difference() -> None:
+    found = costs(h2=Cost(600.0 * (1 + NO_DIFFERENCE * 0.9), 80.0, 1.02, BOUND))
     assert cost_line(found, "h2").startswith(f"{COST}as fast without it (±9%): 600 us (A100")
     right = replace(found, tried={"h2": Trial(sizes="9 x 71")})
     assert reject_line(right, "h2").startswith(f"{REJECT}still right without it where")

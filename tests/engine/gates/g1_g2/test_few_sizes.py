@@ -8,7 +8,8 @@ import pytest
 
 from engine.cuir.changes.ids import assign
 from engine.cuir.nodes import Module
-from engine.cuir.parser import parse_expr
+from engine.cuir.parser import parse_expr, parse_module
+from engine.cuir.printer import print_module
 from engine.gates.g1_g2.few_sizes import tried
 from engine.gates.outcome import Trial
 from engine.lower.spelling.legal import legal
@@ -82,6 +83,31 @@ def test_a_block_comes_to_its_third_piece_of_work() -> None:
     found = tried(plan.without("arrive(next_empty"), recipe, plan.binding)
     assert found.checks and found.fault.startswith("it hangs, nothing ends this wait: wait(")
     assert "wait(next_empty[turn % 2]" in found.fault
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "fault"),
+    [
+        (
+            "wait(q_full[group], round % 2)",
+            "wait(q_full[group], 1)",
+            "passes before the phase that brings the data has completed",
+        ),
+        (
+            "wait(k_empty[stage], 1 - parity)",
+            "wait(k_empty[stage], parity)",
+            "waits for phase 0 of a barrier on which nobody can arrive",
+        ),
+    ],
+)
+def test_a_wait_for_the_wrong_phase_hangs_or_passes_too_early(
+    right: str, wrong: str, fault: str
+) -> None:
+    plan = proposed(lifted("flash_fwd_sm90"), RECIPE)
+    text = print_module(plan.target)
+    assert right in text
+    found = tried(parse_module(text.replace(right, wrong), "target"), RECIPE, plan.binding)
+    assert found.checks and found.fault.startswith(fault) and f": {wrong}" in found.fault
 
 
 def test_what_is_no_program_is_not_run() -> None:

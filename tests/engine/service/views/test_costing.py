@@ -18,11 +18,11 @@ from engine.gates.outcome import Trial
 from engine.service.views.consequence import cost_of
 from engine.service.views.costing import ENDED, Cost, Costing, Question, Where
 from engine.service.views.costing_process import _cost
-from engine.service.views.hunk_words import explain
+from engine.service.views.hunk_words import Explained, explain
 from engine.spec.recipes.kept_pairs import kept_share
 from engine.transfer.proposals.review import compose, propose
 from engine.transfer.rules import apply, plan
-from engine.types import Decision, DecisionKind, Origin, Proposal
+from engine.types import Decision, DecisionKind, Hunk, Origin, Proposal
 from engine.worker.problems.problem_sizes import Case
 from tests.engine.transfer.recipes import VARIANTS, lifted
 
@@ -128,6 +128,24 @@ def test_what_an_ended_process_leaves_open_is_a_problem(how: str) -> None:
     words = {about.problem for about in told.values() if not isinstance(about, Where)}
     assert all(words) and len(told) == 5
     assert (words == {ENDED}) == (how == "is killed") and len(words) == 1
+
+
+def test_all_hunks_of_a_rule_are_of_rules_alone_and_a_hunk_is_of_each_that_wrote_it() -> None:
+    hunks = tuple(
+        Hunk(f"h{n}", title, "r", "mask", "a", "b", (), Origin.RULES)
+        for n, title in enumerate(("Mask", "Mask; Keep", "Keep"), 1)
+    )
+    apart = {h.id: Explained() for h in hunks}
+    made = Proposal("rules", Origin.RULES, "r", hunks)
+    question = Question.of("", "", made, RECIPE, apart)
+    assert question.without == {"h1": ("h1",), "h2": ("h2",), "h3": ("h3",)}
+    assert question.rules == {"Mask": ("h1", "h2"), "Keep": ("h2", "h3")}
+    assert question.at_first() == {"h1": ["Mask"], "h2": ["Keep"]}
+    assert Question.from_json(question.to_json()) == question
+    # Without a rule the title says where a hunk is, and so do those of a model and of a person.
+    for how in ({"clause": ""}, {"origin": Origin.MODEL}, {"origin": Origin.PERSON}):
+        none = replace(made, hunks=tuple(replace(h, **how) for h in hunks))
+        assert Question.of("", "", none, RECIPE, apart).rules == {}
 
 
 def test_what_no_rule_foresees_is_an_internal_error() -> None:
