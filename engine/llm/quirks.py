@@ -62,57 +62,6 @@ def read_chunk(chunk: Mapping[str, Any]) -> Piece:
     )
 
 
-_INCOMPLETE: Mapping[str, str] = {"max_output_tokens": "length", "max_tokens": "length"}
-
-
-def read_event(event: Mapping[str, Any]) -> Piece:
-    """An event of a Responses stream, or the whole body of a server that does not stream."""
-    kind = _text(event.get("type"))
-    text = _text(event.get("delta"))
-    if kind == "response.output_text.delta":
-        return Piece(text=text)
-    if kind in ("response.reasoning_text.delta", "response.reasoning_summary_text.delta"):
-        return Piece(reasoning=text)
-    if kind == "response.refusal.delta":
-        return Piece(refusal=text)
-    if kind == "error":
-        return Piece(error=_error_text(event.get("error") or event))
-    body = event.get("response", event if event.get("object") == "response" else None)
-    if not isinstance(body, Mapping):
-        return Piece()
-    status = _text(body.get("status"))
-    finish = {"completed": "stop", "incomplete": _why_incomplete(body)}.get(status)
-    whole, refusal = ("", "") if kind else _output(body.get("output"))
-    return Piece(
-        text=whole,
-        refusal=refusal,
-        finish=finish,
-        usage=read_usage(body.get("usage")),
-        model=_text(body.get("model")),
-        response_id=_text(body.get("id")),
-        error=_error_text(body.get("error"))
-        or ("the response failed" if status == "failed" else ""),
-    )
-
-
-def _why_incomplete(body: Mapping[str, Any]) -> str:
-    details = body.get("incomplete_details")
-    reason = _text(details.get("reason")) if isinstance(details, Mapping) else ""
-    return _INCOMPLETE.get(reason, reason or "incomplete")
-
-
-def _output(items: object) -> tuple[str, str]:
-    """The text and the refusal of a whole body's output."""
-    text = refusal = ""
-    for item in items if isinstance(items, list) else []:
-        parts = item.get("content") if isinstance(item, Mapping) else None
-        for part in parts if isinstance(parts, list) else []:
-            if isinstance(part, Mapping):
-                text += _text(part.get("text")) if part.get("type") == "output_text" else ""
-                refusal += _text(part.get("refusal"))
-    return text, refusal
-
-
 def read_usage(data: object) -> Usage | None:
     """Token counts under either of their names."""
     if not isinstance(data, Mapping):
