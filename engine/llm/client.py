@@ -19,9 +19,16 @@ from typing import Any
 
 from engine.llm.errors import Exhausted, Refused
 from engine.llm.events import DONE, Event, EventReader
-from engine.llm.failures import caused_by, connection_words, retry_after, said_in
 from engine.llm.options import CAPS, Learnt, learn
-from engine.llm.quirks import Piece, ending_of, read_chunk
+from engine.llm.quirks import (
+    Piece,
+    caused_by,
+    connection_words,
+    ending_of,
+    read_chunk,
+    retry_after,
+    said_in,
+)
 from engine.llm.scrub import Scrubber
 from engine.llm.settings import CONFIG, Settings
 from engine.llm.types import Ending, Heard, Kind, Listen, Reply, Request, Usage, deaf

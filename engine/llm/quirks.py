@@ -1,4 +1,5 @@
-"""What real servers do differently, in one place: reading chunks and their words about errors.
+"""What real servers do differently, in one place: reading chunks, their words about errors, how
+long they ask to wait.
 
 Every branch here is a server that exists: a usage chunk with no choices at the end, a null delta,
 reasoning under two names, content as a list of parts, a refusal in its own field, errors under five
@@ -7,6 +8,8 @@ names.
 
 from __future__ import annotations
 
+import contextlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -131,3 +134,45 @@ def _text(value: object) -> str:
 
 def _error_text(error: object) -> str:
     return (error_words(error) or "an error without words")[:300] if error else ""
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds that the server asks to wait; None where it does not say (0 says nothing)."""
+    for name, scale in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
+        try:
+            value = float(headers.get(name, "")) / scale
+        except ValueError:
+            continue
+        if 0 < value < 1e6:
+            return value
+    return None
+
+
+def said_in(error: Any) -> str:
+    """A server's own words, short, on one line, without markup."""
+    text = str(error.response.text)
+    with contextlib.suppress(RecursionError, ValueError):
+        text = error_words(json.loads(text)) or "an error without words"
+    if "<html" in text.lower() or "<!doctype" in text.lower():
+        text = "a web page instead of an answer"
+    text = " ".join(text.split()) or "an error without words"
+    return text if len(text) <= 300 else text[:297] + "..."
+
+
+def connection_words(error: BaseException) -> str:
+    """The innermost cause of a connection error in words."""
+    inner: BaseException = error
+    while (cause := inner.__cause__ or inner.__context__) is not None:
+        inner = cause
+    text = " ".join(str(inner).split()) or type(inner).__name__
+    return f"no connection ({text[:200]})"
+
+
+def caused_by(error: BaseException, kind: type[BaseException]) -> bool:
+    """Whether an error of this kind stands behind `error`."""
+    inner: BaseException | None = error
+    while inner is not None:
+        if isinstance(inner, kind):
+            return True
+        inner = inner.__cause__ or inner.__context__
+    return False
