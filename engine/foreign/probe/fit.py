@@ -8,6 +8,7 @@ so that what is a size in one run is not taken for a constant.
 from __future__ import annotations
 
 import hashlib
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -164,7 +165,6 @@ def _shape(values: Array) -> bytes:
 
 def _eliminate(base: Array, columns: list[Column]) -> Sum | None:
     """Drops columns, the least glad first, as long as the others explain the numbers."""
-    kept = list(columns)
     values = base.astype(np.float64)
 
     def fits(some: Sequence[Column]) -> Array | None:
@@ -175,22 +175,21 @@ def _eliminate(base: Array, columns: list[Column]) -> Sum | None:
             return None
         return np.asarray(answer / scale)
 
-    if fits(kept) is None:
+    ranked = sorted(columns, key=lambda c: (c.cost, len(c.text.split())))
+    if fits(ranked) is None:
         return None
-    places = {id(c): k for k, c in enumerate(columns)}
-
-    def rank(c: Column) -> tuple[int, int, int]:
-        return c.cost, len(c.text.split()), places[id(c)]
-
-    for column in sorted(columns, key=rank, reverse=True):
-        rest = [c for c in kept if c is not column]
-        if fits(rest) is not None:
-            kept = rest
-    answer = fits(kept)
-    if answer is None or np.abs(answer - np.rint(answer)).max() > 1e-3:
+    needed: list[Column] = []
+    while (answer := fits(needed)) is None:  # one more: the last of as few glad ones as explain
+        enough = bisect_left(range(len(ranked)), True,
+                             key=lambda n: fits([*ranked[:n], *needed]) is not None)  # fmt: skip
+        needed.append(ranked[enough - 1])
+        ranked = ranked[: enough - 1]
+    if np.abs(answer - np.rint(answer)).max() > 1e-3:
         return None
     whole = [int(w) for w in np.rint(answer)]
-    return Sum(tuple(zip(whole, kept, strict=False)), whole[-1], {0: 0})
+    places = {id(c): k for k, c in enumerate(columns)}
+    terms = sorted(zip(whole, needed, strict=False), key=lambda t: places[id(t[1])])
+    return Sum(tuple(terms), whole[-1], {0: 0})
 
 
 def thread_bits(name: str, values: Array) -> list[Column]:

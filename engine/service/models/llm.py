@@ -1,4 +1,4 @@
-"""Edits of the target from a model, in a session."""
+"""Edits of the target from a model, in a session, and the earlier ones that a prompt may cite."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from engine.child.client import ChildFailed
 from engine.cuir.changes.ids import assign
 from engine.cuir.nodes import Module
 from engine.cuir.printer import print_module
-from engine.errors import InputError
+from engine.errors import CuBridgeError, InputError
 from engine.llm.types import Message
 from engine.service.models.llm_conversation import Conversation, Events, Result
-from engine.service.models.llm_examples import accepted_example, offered_examples
 from engine.service.models.llm_findings import room_words
 from engine.service.models.llm_gates import ModelGates
 from engine.service.models.llm_sending import Consent, Outgoing, Part, manual, size_of
 from engine.service.session.adaptation import pretty_json
 from engine.service.session.content import BINDING, RECIPE, TARGET
+from engine.service.session.proposal_kinds import edits
 from engine.service.session.stage_work import Work
 from engine.spec.python.declarations import declared
 from engine.spec.python.spec_file import read_source
@@ -38,13 +38,17 @@ from engine.transfer.llm.prompt import (
 from engine.transfer.proposals.review import propose
 from engine.types import (
     Artifact,
+    DecisionKind,
     Gate,
+    Level,
     Origin,
     Proposal,
     Stage,
     sha256_of,
 )
 from sessions.events import ArtifactSet, Body, ProposalMade, TranscriptAdded
+from sessions.session import Session
+from sessions.store import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,3 +217,45 @@ __all__ = [
     "accepted_example",
     "offered_examples",
 ]
+
+
+OFFERED = 3
+
+
+def accepted_example(session: Session) -> Example:
+    """What a session's person accepted, to be cited in another one's prompt.
+
+    Raises:
+        InputError: nothing was accepted there, or no hunk stands.
+    """
+    state = session.state
+    hunks = [
+        (hunk.before, decision.replacement if decision.replacement is not None else hunk.after)
+        for proposal in edits(state.proposals)
+        for hunk in proposal.hunks
+        if (decision := state.decision(proposal.id, hunk.id)) is not None
+        and decision.kind is not DecisionKind.REJECTED
+    ]
+    if state.acceptance is None or not hunks:
+        raise InputError(
+            f"session {session.id} has no accepted edit to show",
+            fix="name a session whose kernel was accepted",
+        )
+    return Example(session.id, state.title, tuple(hunks))
+
+
+def offered_examples(store: Store, kernel: str, but: str = "") -> tuple[Example, ...]:
+    """The newest accepted edits of the same kernel whose level still holds, at most three: what a
+    person may add to a prompt. `but` is the session that asks."""
+    out: list[Example] = []
+    for row in store.sessions():
+        shown = row.id != but and row.kernel == kernel and not row.damaged
+        if not shown or row.accepted not in (Level.CPU_VERIFIED, Level.GPU_VERIFIED):
+            continue
+        try:
+            out.append(accepted_example(store.load(row.id)))
+        except CuBridgeError:
+            continue  # nothing of it can be shown
+        if len(out) == OFFERED:
+            break
+    return tuple(out)

@@ -19,7 +19,6 @@ from engine.lower.spelling.legal import legal
 from engine.resources import include_dir
 from engine.service.session.content import LOWERED
 from engine.service.session.disk_inputs import check_kernel, check_spec
-from engine.service.session.session_signature import asked_of
 from engine.service.session.stage_work import Work
 from engine.service.session.workbench import Bench, cache_dir
 from engine.spec.python.signature import Asked, signature_of
@@ -47,7 +46,7 @@ def contents_of(
         raise InputError(
             f"session {session} has no lowered kernel yet", fix=f"cubridge lower {session}"
         )
-    asked = asked_of(work)
+    asked = work.asked
     check_kernel(work)
     check_spec(work)
     theirs = work.own_job(bench or {})

@@ -10,8 +10,7 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from engine.cuir.integers import integers_in
-from engine.cuir.nodes import Expr
+from engine.cuir.nodes import Expr, integers_in
 from engine.spec.decks.extreme_biases import PATTERNS
 
 FLAT, PEAKED, SHIFTED = "flat", "peaked", "shifted"

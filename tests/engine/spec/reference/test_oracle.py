@@ -14,8 +14,7 @@ from engine.errors import InputError, SpecError
 from engine.resources import specs_dir
 from engine.spec import Recipe, derive_inputs, expected, make_inputs, read_recipe
 from engine.spec.decks.deck_inputs import violated
-from engine.spec.reference.low_precision import run_spec
-from engine.spec.reference.oracle import oracle
+from engine.spec.reference.oracle import oracle, run_spec
 
 Read = Callable[..., Recipe]
 SIZES = {"B": 2, "Hq": 6, "Hkv": 2, "Nq": 9, "Nk": 12, "D": 8, "Dv": 8}

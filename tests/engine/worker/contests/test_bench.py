@@ -14,13 +14,13 @@ from engine.worker.contests import bench
 from engine.worker.contests.full_size import UNCOMPARED
 from engine.worker.contests.rivals import Absent, Taking, Way, dense_mask, mask_of
 from engine.worker.contests.timing import Ceilings
-from engine.worker.launches.launched_kernels import foreign_kernels
 from engine.worker.launches.specialisation import Subject
 from engine.worker.orchestration import rates
+from engine.worker.problems.one_head import one_head
 from engine.worker.problems.problem_sizes import Case, accuracy_deck, around, constants, probe_deck
-from engine.worker.problems.recipe_by_head import one_head
 from engine.worker.problems.specrun import SpecRun
 from engine.worker.problems.timed_shapes import label
+from engine.worker.verification.verify import foreign_kernels
 from tests.engine.gpu.fakes import CAUSAL_SPEC, Fake, causal_recipe, subject
 
 CASE = Case(2, 4, 2, 40, 40, seed=5)
