@@ -49,7 +49,7 @@ from engine.service.session.workbench import Bench, find_kernel  # noqa: E402
 from engine.worker.contests.registry import GROUPS  # noqa: E402
 from engine.worker.orchestration.job_options import shape  # noqa: E402
 from engine.worker.orchestration.results import outlives  # noqa: E402
-from engine.worker.problems.timed_shapes import FORM  # noqa: E402
+from engine.worker.problems.problem_sizes import FORM  # noqa: E402
 from sessions.store import Store  # noqa: E402
 
 

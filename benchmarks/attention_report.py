@@ -27,7 +27,7 @@ from engine.report.bars import Group, bars  # noqa: E402
 from engine.report.picture import Picture, png, svg  # noqa: E402
 from engine.worker.contests.around import AROUND  # noqa: E402
 from engine.worker.contests.registry import NEEDS  # noqa: E402
-from engine.worker.orchestration.rates import rate_of  # noqa: E402
+from engine.worker.orchestration.device import rate_of  # noqa: E402
 
 README = ROOT / "README.md"
 MEASURED = ROOT / "docs" / "measured.md"

@@ -26,7 +26,7 @@ OURS = {  # comes with CuBridge, in a folder of ours
     "engine.package.vendor": 1,
     "engine.ptx.records": 1,
     "engine.resources": 3,
-    "engine.service.models.llm_sending": 1,
+    "engine.service.models.llm_conversation": 1,
     "engine.transfer.llm.prompt": 1,
 }
 WRITTEN = {  # what CuBridge or a tool that it ran has written, in a folder that it made

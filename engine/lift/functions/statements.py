@@ -38,8 +38,7 @@ from engine.lift.functions.expressions import Translator, Typed, Unknown
 from engine.lift.functions.inline_ptx import read_asm
 from engine.lift.functions.loops import read_loop
 from engine.lift.names.constants import Evaluator, NotConstant
-from engine.lift.names.instantiations import Instances
-from engine.lift.names.scope import C_TYPES, Local, Program, Scope, Signature
+from engine.lift.names.scope import C_TYPES, Instances, Local, Program, Scope, Signature
 
 _TOO_DEEP = 40
 _COMPOUND = {"+=": "+", "-=": "-", "*=": "*", "/=": "/", "%=": "%"}

@@ -12,10 +12,18 @@ from engine.cuir.nodes import Module
 from engine.cuir.printer import print_module
 from engine.errors import CuBridgeError, InputError
 from engine.llm.types import Message
-from engine.service.models.llm_conversation import Conversation, Events, Result
+from engine.service.models.llm_conversation import (
+    Consent,
+    Conversation,
+    Events,
+    Outgoing,
+    Part,
+    Result,
+    manual,
+    size_of,
+)
 from engine.service.models.llm_findings import room_words
 from engine.service.models.llm_gates import ModelGates
-from engine.service.models.llm_sending import Consent, Outgoing, Part, manual, size_of
 from engine.service.session.adaptation import pretty_json
 from engine.service.session.content import BINDING, RECIPE, TARGET
 from engine.service.session.proposal_kinds import edits

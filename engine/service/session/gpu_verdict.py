@@ -9,8 +9,15 @@ from typing import Any
 
 from engine.errors import InputError
 from engine.gpu.job import Contents, LiftedJob, compares_lse, hashes_of, keys_of
-from engine.gpu.recomputed import first_difference, recomputed, worker_words
-from engine.gpu.result import import_result, matching, read_results, verdict_of
+from engine.gpu.result import (
+    first_difference,
+    import_result,
+    matching,
+    read_results,
+    recomputed,
+    verdict_of,
+    worker_words,
+)
 from engine.gpu.schema import fault_of_rows
 from engine.lift import KernelPackage, lift, specialisation_key
 from engine.lift.files.kernel_package import used_headers
@@ -23,8 +30,8 @@ from engine.service.session.stage_work import Work
 from engine.service.session.workbench import Bench, cache_dir
 from engine.spec.python.signature import Asked, signature_of
 from engine.spec.recipes.recipe_json import recipe_from_json
+from engine.transfer.fill import constants_by_arch
 from engine.transfer.rules import apply, plan
-from engine.transfer.workspace import constants_by_arch
 from engine.types import Stage, Verdict, VerdictKind, sha256_of
 from engine.types.trust import taken_on_trust
 from engine.worker.orchestration.manifest import head_sizes

@@ -1,5 +1,5 @@
-"""The spec under the conditions of its use: kernels' head sizes, low precision, call after call; and
-whole numbers that it counts in a low type, which holds them up to a bound only."""
+"""The spec under the conditions of its use: kernels' head sizes, low precision, call after call;
+and whole numbers that it counts in a low type, which holds them up to a bound only."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """What no model's edit may do, found in the module itself before anything runs.
 
 The gates judge what a module computes on a deck. These checks look for ways to be right on a deck
-only: sizes singled out, outputs read back, text that hides what it does. A name that means something
-already is told here too: much later it would be told at a line that has nothing to do with it.
+only: sizes singled out, outputs read back, text that hides what it does. A name that means
+something already is told here too: later it would be told at a line that has nothing to do with it.
 """
 
 from __future__ import annotations
