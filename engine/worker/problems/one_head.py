@@ -1,5 +1,6 @@
-"""One (batch, head) in float64, where the whole does not fit: by the recipe in bands of rows, else by
-the spec's function on a part of its inputs.
+"""One (batch, head) in float64, where the whole does not fit.
+
+By the recipe in bands of rows, else by the spec's function on a part of its inputs.
 
 A function may be given one head of its inputs where its heads do not look at each other, and one
 batch likewise. Whether that is so is tried on a small case, element by element.
