@@ -54,7 +54,7 @@ def cases_for(recipe: Recipe, launcher: Launcher, sizes: Sequence[Sizes]) -> lis
         InputError: a side is taken only beyond what is executed here.
     """
     out = [dict(s) for s in sizes]
-    smallest = min(out, key=_size)
+    smallest = min(out, key=case_size)
     names = names_in(recipe.score, recipe.keep)
     for dim, (asked, _) in _OTHERS.items():
         if asked in names and dim in launcher.sizes and all(s.get(dim, 1) < 2 for s in out):
@@ -77,7 +77,7 @@ def reaching(hooks: Sequence[Hook], sizes: Sequence[Sizes]) -> list[dict[str, in
     for hook in hooks:
         long = {n: hook.probed[n] for n in LENGTHS if n in hook.probed}
         if long and not any(_rows(s) >= long["Nq"] and _keys(s) >= long["Nk"] for s in out):
-            base = dict(hook.sizes) or min(out, key=_size)
+            base = dict(hook.sizes) or min(out, key=case_size)
             out.append({n: long.get(n, s) for n, s in base.items()})
     return out
 
@@ -226,5 +226,6 @@ def _rows(sizes: Sizes) -> int:
     return sizes.get("Nq", sizes.get("N", 1))
 
 
-def _size(sizes: Sizes) -> int:
+def case_size(sizes: Sizes) -> int:
+    """How many scores a case has."""
     return _rows(sizes) * _keys(sizes) * sizes.get("B", 1) * sizes.get("Hq", 1)

@@ -8,7 +8,6 @@ so that what is a size in one run is not taken for a constant.
 from __future__ import annotations
 
 import hashlib
-from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -176,20 +175,39 @@ def _eliminate(base: Array, columns: list[Column]) -> Sum | None:
         return np.asarray(answer / scale)
 
     ranked = sorted(columns, key=lambda c: (c.cost, len(c.text.split())))
-    if fits(ranked) is None:
-        return None
     needed: list[Column] = []
-    while (answer := fits(needed)) is None:  # one more: the last of as few glad ones as explain
-        enough = bisect_left(range(len(ranked)), True,
-                             key=lambda n: fits([*ranked[:n], *needed]) is not None)  # fmt: skip
-        needed.append(ranked[enough - 1])
-        ranked = ranked[: enough - 1]
+    while (answer := fits(needed)) is None:
+        last = _enough(values, needed, ranked)
+        if last is None:
+            return None
+        needed.append(ranked[last])
+        ranked = ranked[:last]
     if np.abs(answer - np.rint(answer)).max() > 1e-3:
         return None
     whole = [int(w) for w in np.rint(answer)]
     places = {id(c): k for k, c in enumerate(columns)}
     terms = sorted(zip(whole, needed, strict=False), key=lambda t: places[id(t[1])])
     return Sum(tuple(terms), whole[-1], {0: 0})
+
+
+def _enough(base: Array, needed: Sequence[Column], columns: Sequence[Column]) -> int | None:
+    """The first column with which those up to it, and the needed ones, span the numbers; None where
+    all do not. Each in turn is made orthogonal to those before."""
+    basis = np.zeros((len(needed) + len(columns) + 1, len(base)))
+    rest, count = base.copy(), 0
+    ones = np.ones(len(base))
+    for number, values in enumerate([ones, *(c.values for c in (*needed, *columns))]):
+        new = values / (np.linalg.norm(values) or 1.0)
+        for _ in range(2):
+            new = new - basis[:count].T @ (basis[:count] @ new)
+        size = np.linalg.norm(new)
+        if size > 1e-7:
+            basis[count] = new / size
+            rest -= basis[count] * (basis[count] @ rest)
+            count += 1
+        if number > len(needed) and np.abs(rest).max() <= 1e-4:
+            return number - len(needed) - 1
+    return None
 
 
 def thread_bits(name: str, values: Array) -> list[Column]:
