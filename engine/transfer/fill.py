@@ -1,5 +1,4 @@
-"""Fill the argument struct from the spec's inputs: permuted views, sizes, scalars, outputs; and the
-launcher's constants that the size of a workspace depends on.
+"""Fill the argument struct from the spec's inputs: permuted views, sizes, scalars, outputs.
 
 Standard library and torch only: the GPU worker uses it too.
 """
@@ -14,11 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.cuir.nodes import Expr, Module
+from engine.cuir.nodes import Expr
 from engine.cuir.parser import parse_expr
-from engine.cuir.static.host_constants import host_constants
-from engine.errors import TransferError
-from engine.lift import KernelPackage, lift_source, specialisation_key
 from engine.transfer.binding import SLOTS, Binding, TensorField
 
 UNFILLED = -1  # what a workspace holds before a kernel has filled it
@@ -135,40 +131,3 @@ def _value(expr: Expr, names: Mapping[str, Any]) -> float | int:
     numbers |= {k: v.item() for k, v in names.items() if isinstance(v, Tensor) and not v.dim()}
     value = evaluate(expr, numbers, "exact")
     return int(value) if isinstance(value, int) else float(value)
-
-
-def launch_constants(module: Module, binding: Binding) -> dict[str, int]:
-    """The constants that the workspace's dims name, for the arch and types of `module`.
-
-    Empty without a workspace. Raises `TransferError` for one that is not known at compile time.
-    """
-    space = binding.workspace
-    if space is None:
-        return {}
-    found = host_constants(module)
-    own = {d for t in binding.tensors for d in t.source_dims}
-    missing = sorted(space.constants() - set(found) - own)
-    if missing:
-        raise TransferError(
-            f"the workspace {space.field} needs {', '.join(missing)}, which the launcher does not "
-            "give a whole number at compile time"
-        )
-    return {name: found[name] for name in sorted(space.constants()) if name in found}
-
-
-def constants_by_arch(
-    source: bytes, package: KernelPackage, binding: Binding
-) -> dict[str, dict[str, dict[str, int]]]:
-    """The constants of a kernel's lowered source, by arch and by specialisation key; empty without
-    a workspace. Raises `TransferError`, `LiftError`."""
-    if binding.workspace is None:
-        return {}
-    return {
-        arch: {
-            specialisation_key(one): launch_constants(
-                lift_source(source, one, arch, entry=package.entry).module, binding
-            )
-            for one in package.specialisations
-        }
-        for arch in package.archs
-    }

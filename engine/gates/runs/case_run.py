@@ -26,7 +26,8 @@ from engine.spec.decks.deck_inputs import Kind, extent, make_inputs, with_own_si
 from engine.spec.decks.extreme_biases import PATTERNS, at_extremes
 from engine.spec.reference.oracle import as_bhnd, output_as_bhnd
 from engine.transfer.binding import SLOTS
-from engine.transfer.fill import fill_arguments, launch_constants, unpermuted
+from engine.transfer.fill import fill_arguments, unpermuted
+from engine.transfer.workspace import launch_constants
 
 REMOVED = 130  # keys that a bias of -inf takes in one go: more than any tile has
 # Findings about values: the comparison with the spec says more about them.

@@ -26,8 +26,9 @@ from engine.gates.runs.case_run import make_case
 from engine.gates.runs.deck_cases import bent
 from engine.gates.runs.subject import Subject
 from engine.spec.reference.oracle import expected
-from engine.transfer.fill import fill_arguments, launch_constants
+from engine.transfer.fill import fill_arguments
 from engine.transfer.match import find_attention
+from engine.transfer.workspace import launch_constants
 
 LARGEST = 4  # cases that are looked at
 

@@ -1,4 +1,4 @@
-"""Edits of the target from a model, in a session, and the earlier ones that a prompt may cite."""
+"""Edits of the target from a model, in a session."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from engine.child.client import ChildFailed
 from engine.cuir.changes.ids import assign
 from engine.cuir.nodes import Module
 from engine.cuir.printer import print_module
-from engine.errors import CuBridgeError, InputError
+from engine.errors import InputError
 from engine.llm.types import Message
 from engine.service.models.llm_conversation import (
     Consent,
@@ -26,7 +26,6 @@ from engine.service.models.llm_findings import room_words
 from engine.service.models.llm_gates import ModelGates
 from engine.service.session.adaptation import pretty_json
 from engine.service.session.content import BINDING, RECIPE, TARGET
-from engine.service.session.proposal_kinds import edits
 from engine.service.session.stage_work import Work
 from engine.spec.python.declarations import declared
 from engine.spec.python.spec_file import read_source
@@ -35,28 +34,17 @@ from engine.spec.recipes.recipe_json import recipe_to_json
 from engine.transfer.llm.bind import Interface
 from engine.transfer.llm.editing import ASKED, Edit, best, judge_edit
 from engine.transfer.llm.loop import Attempt
-from engine.transfer.llm.prompt import (
-    Comment,
-    Example,
-    Task,
-    code_alone,
-    example_text,
-    first_messages,
-)
+from engine.transfer.llm.prompt import Comment, Task, code_alone, first_messages
 from engine.transfer.proposals.review import propose
 from engine.types import (
     Artifact,
-    DecisionKind,
     Gate,
-    Level,
     Origin,
     Proposal,
     Stage,
     sha256_of,
 )
 from sessions.events import ArtifactSet, Body, ProposalMade, TranscriptAdded
-from sessions.session import Session
-from sessions.store import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +53,6 @@ class Wish:
 
     instruction: str = ""
     comments: tuple[Comment, ...] = ()
-    examples: tuple[Example, ...] = ()
     answers: int = 1
 
 
@@ -90,7 +77,7 @@ def task_of(work: Work, wish: Wish | None = None) -> tuple[Task, Recipe | None]:
     base = work.compose()
     task = Task(
         work.package.name, base, assign(base), work.spec.name, source.text, recipe, unread,
-        interface, room_words(base), wish.answers, wish.instruction, wish.comments, wish.examples,
+        interface, room_words(base), wish.answers, wish.instruction, wish.comments,
     )  # fmt: skip
     return task, recipe
 
@@ -127,10 +114,6 @@ class ModelTransfer(Conversation[Edit]):
                 f"the spec {task.spec_name}, its code alone",
                 len(code_alone(task.spec_text).encode()),
             ),
-        ]
-        parts += [
-            Part(f"the accepted edit of session {e.session}", len(example_text(e).encode()))
-            for e in task.examples
         ]
         rest = size_of(messages) - sum(p.bytes for p in parts)
         words = "recipe, inputs, ids" + (", your instruction" if task.instruction else "")
@@ -222,48 +205,4 @@ __all__ = [
     "Part",
     "Result",
     "Wish",
-    "accepted_example",
-    "offered_examples",
 ]
-
-
-OFFERED = 3
-
-
-def accepted_example(session: Session) -> Example:
-    """What a session's person accepted, to be cited in another one's prompt.
-
-    Raises:
-        InputError: nothing was accepted there, or no hunk stands.
-    """
-    state = session.state
-    hunks = [
-        (hunk.before, decision.replacement if decision.replacement is not None else hunk.after)
-        for proposal in edits(state.proposals)
-        for hunk in proposal.hunks
-        if (decision := state.decision(proposal.id, hunk.id)) is not None
-        and decision.kind is not DecisionKind.REJECTED
-    ]
-    if state.acceptance is None or not hunks:
-        raise InputError(
-            f"session {session.id} has no accepted edit to show",
-            fix="name a session whose kernel was accepted",
-        )
-    return Example(session.id, state.title, tuple(hunks))
-
-
-def offered_examples(store: Store, kernel: str, but: str = "") -> tuple[Example, ...]:
-    """The newest accepted edits of the same kernel whose level still holds, at most three: what a
-    person may add to a prompt. `but` is the session that asks."""
-    out: list[Example] = []
-    for row in store.sessions():
-        shown = row.id != but and row.kernel == kernel and not row.damaged
-        if not shown or row.accepted not in (Level.CPU_VERIFIED, Level.GPU_VERIFIED):
-            continue
-        try:
-            out.append(accepted_example(store.load(row.id)))
-        except CuBridgeError:
-            continue  # nothing of it can be shown
-        if len(out) == OFFERED:
-            break
-    return tuple(out)

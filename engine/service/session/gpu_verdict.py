@@ -30,8 +30,8 @@ from engine.service.session.stage_work import Work
 from engine.service.session.workbench import Bench, cache_dir
 from engine.spec.python.signature import Asked, signature_of
 from engine.spec.recipes.recipe_json import recipe_from_json
-from engine.transfer.fill import constants_by_arch
 from engine.transfer.rules import apply, plan
+from engine.transfer.workspace import constants_by_arch
 from engine.types import Stage, Verdict, VerdictKind, sha256_of
 from engine.types.trust import taken_on_trust
 from engine.worker.orchestration.manifest import head_sizes

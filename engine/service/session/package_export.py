@@ -19,7 +19,7 @@ from engine.service.session.content import LOWERED
 from engine.service.session.disk_inputs import check_kernel, check_spec, spec_modules
 from engine.service.session.stage_work import Work
 from engine.spec.python.spec_file import read_source
-from engine.transfer.fill import constants_by_arch
+from engine.transfer.workspace import constants_by_arch
 from engine.types import Level, Stage
 
 PACKAGE_NAME = "cubridge_kernel"

@@ -18,8 +18,8 @@ from engine.lower.lower import lower
 from engine.lower.spelling.legal import legal
 from engine.package.export import Content
 from engine.spec.read import read_recipe
-from engine.transfer.fill import constants_by_arch
 from engine.transfer.rules import apply, plan
+from engine.transfer.workspace import constants_by_arch
 from tests.engine.package.conftest import Import, content
 
 # The mask reads a table that the spec makes of another input.

@@ -15,9 +15,10 @@ from engine.lift import lift, load_package
 from engine.lower.lower import lower
 from engine.lower.spelling.legal import legal
 from engine.spec.recipes.recipe import Input, Recipe
-from engine.transfer.fill import fill_arguments, launch_constants
+from engine.transfer.fill import fill_arguments
 from engine.transfer.rules import apply, plan
 from engine.transfer.rules.launches.pass_inputs import RENAME
+from engine.transfer.workspace import launch_constants
 from tests.engine.transfer.recipes import recipe
 from tests.engine.transfer.rules.tile_lists.test_tile_lists import kept_pairs
 

@@ -21,10 +21,11 @@ from engine.resources import specs_dir
 from engine.spec.read import read_recipe
 from engine.spec.recipes.recipe import Input
 from engine.transfer.binding import Binding
-from engine.transfer.fill import fill_arguments, launch_constants
+from engine.transfer.fill import fill_arguments
 from engine.transfer.match import find_attention
 from engine.transfer.rules import apply, plan
 from engine.transfer.rules.base.work_sharing import sharing_of
+from engine.transfer.workspace import launch_constants
 from tests.engine.transfer.recipes import ROOT, VARIANTS, lifted, recipe
 
 DOCUMENT = recipe(
