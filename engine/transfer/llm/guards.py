@@ -32,6 +32,7 @@ from engine.cuir.nodes import (
     stmt_call,
     stmt_exprs,
     walk,
+    walk_block,
     walk_expr,
 )  # fmt: skip
 from engine.cuir.ops.traits import (
@@ -277,10 +278,10 @@ def _named(expr: Expr, path: Path, views: dict[tuple[str, str], str]) -> Iterato
 def refuse_names(base: Module, proposed: Module) -> None:
     """Raises `AnswerError` for the first name that is taken."""
     own = {f.name for f in base.fields}
-    for field in proposed.fields:
-        if field.name not in own and field.name in CPP | CUDA:
+    for added in proposed.fields:
+        if added.name not in own and added.name in CPP | CUDA:
             raise AnswerError(
-                f"class Args: no field can be called {field.name}, which is a word of C++ or CUDA; "
+                f"class Args: no field can be called {added.name}, which is a word of C++ or CUDA; "
                 "give it another name, and say in a ```bind line what fills it"
             )
     functions = {f.name: f for f in base.functions}
