@@ -76,8 +76,9 @@ def reaching(hooks: Sequence[Hook], sizes: Sequence[Sizes]) -> list[dict[str, in
     out = [dict(s) for s in sizes]
     for hook in hooks:
         long = {n: hook.probed[n] for n in LENGTHS if n in hook.probed}
-        if long and not any(_rows(s) >= long["Nq"] and _keys(s) >= long["Nk"] for s in out):
-            base = dict(hook.sizes) or min(out, key=case_size)
+        base = dict(hook.sizes) or out[0]  # another head size may be another kernel
+        like = [s for s in out if s.get("D") == base.get("D")]
+        if long and not any(_rows(s) >= long["Nq"] and _keys(s) >= long["Nk"] for s in like):
             out.append({n: long.get(n, s) for n, s in base.items()})
     return out
 

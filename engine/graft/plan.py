@@ -42,8 +42,8 @@ def plan(
     found: dict[tuple[Path, int], tuple[Place, Hook]] = {}
     for hook in hooks:
         for place in hook.places:
-            first, _ = found.setdefault((place.file, place.after), (place, hook))
-            found[place.file, place.after] = _of_both(first, place), hook
+            before, _ = found.setdefault((place.file, place.after), (place, hook))
+            found[place.file, place.after] = _of_both(before, place), hook
     for place, hook in found.values():
         place = replace(place, sizes={**fixed, **place.sizes})
         text = files[place.file].decode("utf-8", "surrogateescape")

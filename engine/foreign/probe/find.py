@@ -198,10 +198,10 @@ class _Search:
                     tried, why = longer, ""
                     continue
                 needed = kept(self.bench, self.base, sizes)
-                one = self.bench.fewer(self.base, sizes)
+                few = self.bench.fewer(self.base, sizes)
                 return _Near(
                     sizes, others, worth(all_held, scale, needed.reshape(-1)), executed, needed,
-                    one, needed if one == sizes else kept(self.bench, self.base, one),
+                    few, needed if few == sizes else kept(self.bench, self.base, few),
                 )  # fmt: skip
             if not self.refused:  # nothing looked like scores: other sizes show no more
                 break
@@ -247,10 +247,10 @@ class _Search:
     def drawn(self, first: Observed, near: _Near) -> _Drawn:
         """What the variables that were looked at hold with random inputs."""
         self.said("looking at random inputs")
-        q, k, v = random_inputs(near.one, 3)
+        q, k, v = random_inputs(near.few, 3)
         observer = Observer()
-        self.bench.run(first.compiled, near.one, q, k, v, observer)
-        return _Drawn(tracks(observer), scores(q, k) * self.bench.scale(near.one))
+        self.bench.run(first.compiled, near.few, q, k, v, observer)
+        return _Drawn(tracks(observer), scores(q, k) * self.bench.scale(near.few))
 
     def hooks(
         self, first: Observed, near: _Near, drawn: _Drawn
@@ -265,15 +265,15 @@ class _Search:
             starts.append(len(looks))
             looks.append(Look(look.at, look.expression, "change"))
             looks += [Look(look.at, e, "number") for e in look.at.scope]
-        held_by = list(ends(drawn.tracks, first.looks, drawn.scores, near.keep_one,
-                            self.bench.scale(near.one)))  # fmt: skip
+        held_by = list(ends(drawn.tracks, first.looks, drawn.scores, near.keep_few,
+                            self.bench.scale(near.few)))  # fmt: skip
         tried = [replace(e, look=len(looks) + n) for n, e in enumerate(held_by)]
         looks += [Look(x.at, x.expression, "change")
                   for x in (first.looks[e.look] for e in held_by) if x is not None]  # fmt: skip
         again = self.observe(looks)
         first_run = self.seen(again, near.sizes)
         runs = [first_run, self.second(again, near.others, first_run.kernels)]
-        small = first_run if near.one == near.sizes else self.seen(again, near.one)
+        small = first_run if near.few == near.sizes else self.seen(again, near.few)
         needs = [near.keep, kept(self.bench, self.base, runs[1].sizes)]
         scale = self.bench.scale(near.sizes)
         codes = Codes(near.sizes)
@@ -300,7 +300,7 @@ class _Search:
                 if len(hooks) == ENOUGH:
                     break
         visits = list(loops.values())
-        known, _ = quantities(drawn.scores, near.keep_one, visits)
+        known, _ = quantities(drawn.scores, near.keep_few, visits)
         whole_rows = [t for t, e in zip(tried, held_by, strict=True)
                       if always(e, drawn.tracks[e.look], known)]  # fmt: skip
         rows = list(self.rows(again, whole_rows, near)) if hooks else []
@@ -317,11 +317,11 @@ class _Search:
                     continue
                 at = f"{look.at.file.name}:{look.at.line}: {look.expression}"
                 self.said(f"trying {at}")
-                common = (self.bench, again.compiled, near.one)
+                common = (self.bench, again.compiled, near.few)
                 if sums is None or what == "l":
-                    wrong = halves(*common, one, near.keep_one)
+                    wrong = halves(*common, one, near.keep_few)
                 else:
-                    wrong = enters(*common, one, sums, near.keep_one)
+                    wrong = enters(*common, one, sums, near.keep_few)
                 if wrong:
                     self.refused.append(f"{at}: {wrong}")
                     continue
@@ -330,7 +330,7 @@ class _Search:
                     words = "twice of it there made O half"
                 else:
                     words = "a larger one there left O, and the rows' sums were of smaller weights"
-                yield row(look.at, look.expression, one, f"{words} at {_words(near.one)}")
+                yield row(look.at, look.expression, one, f"{words} at {_words(near.few)}")
                 break
 
     def meanings(
@@ -339,10 +339,10 @@ class _Search:
     ) -> Iterator[Meaning]:  # fmt: skip
         """What else the variables hold that were looked at."""
         yield from of_scores(hooks)
-        known, weight = quantities(drawn.scores, near.keep_one, loops)
+        known, weight = quantities(drawn.scores, near.keep_few, loops)
         yield from of_weights(drawn.tracks, first.looks, weight, parts)
-        rows = int(np.prod(near.keep_one.shape[:3]))
-        scale = self.bench.scale(near.one)
+        rows = int(np.prod(near.keep_few.shape[:3]))
+        scale = self.bench.scale(near.few)
         yield from meanings(drawn.tracks, first.looks, known, scale, rows)
 
     def lacking(self, again: Observed, whole: Sequence[Held | str], keep: Array) -> Iterator[str]:
@@ -380,13 +380,13 @@ class _Search:
             there = self.at_place(look, one, [*runs, small])
             if isinstance(there, str):
                 return f"{at}{there}"
-            *seen, few = there
+            *seen, last = there
             explained = explain(look.at, look.expression, seen)
             if isinstance(explained, str):
                 return f"{at}{explained}"
             places.append(explained[0])
             loops += explained[1]
-            parts.append((one.look, few.held, few.track))
+            parts.append((one.look, last.held, last.track))
             for count, run_ in zip(counts, seen, strict=True):
                 count += run_.held.covered
                 whole &= bool((run_.held.pairs >= 0).all())
@@ -398,7 +398,7 @@ class _Search:
             if count.max() > 1:
                 return f"{at}holds some scores twice at {_words(run.sizes)}"
         self.said(f"trying {at[:-2]}")
-        wrong = judge(self.bench, again.compiled, small.sizes, parts, near.keep_one)
+        wrong = judge(self.bench, again.compiled, small.sizes, parts, near.keep_few)
         if wrong:
             return at + wrong
         held_ = some[0]
@@ -465,8 +465,8 @@ class _Near:
     held: list[Held]
     executed: dict[str, int]
     keep: Array  # [B, Hq, Nq, Nk]
-    one: Sizes  # with few heads: what is tried there says the same of all
-    keep_one: Array
+    few: Sizes  # with few heads: what is tried there says the same of all
+    keep_few: Array
 
 
 def _words(sizes: Sizes) -> str:

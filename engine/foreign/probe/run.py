@@ -142,9 +142,10 @@ def probing_sizes(bench: Bench) -> list[tuple[Sizes, list[Sizes]]]:
     """
     asked = _Cases.of(bench)
     step = 16 if asked.longest <= 64 else 64 if asked.longest <= 128 else 128
-    long = -(-asked.longest // step) * step
+    own = asked.longest  # a kernel may take multiples of its own tile alone
+    long = -(-own // step) * step
     out: list[tuple[Sizes, list[Sizes]]] = []
-    for n in dict.fromkeys((long, 2 * long, 64, 128, 256)):
+    for n in dict.fromkeys((long, 2 * long, own, 2 * own, 64, 128, 256)):
         lengths = [
             (more, keys)
             for more in ((2 * n, n + n // 2) if bench.half else (n + n // 2, 2 * n))
