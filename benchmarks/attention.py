@@ -217,7 +217,7 @@ def main() -> int:
     showing.add_argument("records", type=Path, nargs="*")
     actions.add_parser("readme", help="write the tables of README.md and docs, and plots")
     actions.add_parser("predict", help="predict every recorded time again")
-    plotting = actions.add_parser("plot", help="write bars and predictions as SVG and PNG")
+    plotting = actions.add_parser("plot", help="write bars and predictions as SVG")
     plotting.add_argument("folder", type=Path, nargs="?", default=PLOTS)
     plotting.add_argument("--records", type=Path, nargs="*")
     options = parser.parse_args()

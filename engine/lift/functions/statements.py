@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from tree_sitter import Node as Tree
 
-from engine.cuir.conversions import NUMBERS, UNSIGNED
 from engine.cuir.nodes import (
     Assign,
     Binary,
@@ -27,6 +26,7 @@ from engine.cuir.nodes import (
     Return,
     Stmt,
 )
+from engine.cuir.static.conversions import NUMBERS, UNSIGNED
 from engine.lift.cpp import ignored_words as ignored
 from engine.lift.cpp.provenance import OpaqueOp, Range
 from engine.lift.cpp.source_text import Source, braces_match, declared
