@@ -104,3 +104,10 @@ def _no_costs(monkeypatch: pytest.MonkeyPatch) -> None:
     from cubridge_tui.screens.adaptation.costs import CostActions
 
     monkeypatch.setattr(CostActions, "_begin_costs", lambda self: None)
+
+
+@pytest.fixture(autouse=True)
+def _mask_between_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mask's picture, which is computed whenever nobody types, leaves gaps in which a pilot sees
+    that the process is idle: it would wait for a second at each key."""
+    monkeypatch.setattr("cubridge_tui.screens.mask.PAUSE", 0.05)

@@ -138,7 +138,7 @@ def _typed(subject: Subject, case: Case, seed: int) -> tuple[Failure | None, Row
         return None, row | {"skipped": f"the spec does not run in low precision: {error.message}"}
     if case.values in UNUSUAL and overflows(plain, want):
         return None, row | {"skipped": UNSOUND}
-    failure, out = execute(subject, low, sizes, "typed", seed)
+    failure, out = execute(subject, case, low, sizes, "typed", seed)
     if failure is not None:
         return failure, row
     nothing = want.isnan().all(-1, keepdim=True)
@@ -182,7 +182,7 @@ def _probe(subject: Subject, case: Case, seed: int) -> tuple[Failure | None, Row
         spec = _spec(subject, probe)
         if isinstance(spec, str):
             return None, row | {"skipped": spec}
-        failure, out = execute(subject, probe, sizes, "exact", seed)
+        failure, out = execute(subject, case, probe, sizes, "exact", seed)
         if failure is not None:
             return failure, row
         want = _without_nan_rows(spec)[..., :columns]

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from engine.worker.problems.recipe_by_head import one_head
 
 from engine.cuir.parser import parse_expr
 from engine.worker.contests import bench
@@ -24,7 +25,6 @@ from engine.worker.problems.problem_sizes import (
     label,
     probe_deck,
 )
-from engine.worker.problems.recipe_by_head import one_head
 from engine.worker.problems.specrun import SpecRun
 from engine.worker.verification.verify import foreign_kernels
 from tests.engine.gpu.fakes import CAUSAL_SPEC, Fake, causal_recipe, subject
