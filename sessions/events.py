@@ -332,7 +332,7 @@ def _event_of(obj: JsonObject) -> Event:
     cls = BODIES.get(kind)
     if cls is None:
         raise ValueError(f"this version does not know events of type {kind!r}")
-    body = made_of(cls, read(obj, "data", dict))
+    body: Body = made_of(cls, read(obj, "data", dict))
     id_, time, actor = (read(obj, key, str) for key in ("id", "time", "actor"))
     return Event(id_, time, actor, body)
 

@@ -303,9 +303,7 @@ class GpuScreen(ActionScreen):
 
     def do_gpu_export(self) -> None:
         name = f"{self.owner.session}-times.svg"
-        self.app.push_screen(
-            Prompt("Write the bars to (.svg):", name, _picture), self._export
-        )
+        self.app.push_screen(Prompt("Write the bars to (.svg):", name, _picture), self._export)
 
     def _export(self, text: str | None) -> None:
         from engine.report.picture import svg

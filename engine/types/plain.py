@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache
-from typing import Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
 SCHEMA_VERSION = 1
 
@@ -79,7 +79,7 @@ def made_of(kind: type[T], obj: Mapping[str, Any]) -> T:
     """The dataclass whose fields `obj` has by name, each checked to be of its declared type: text,
     numbers, enums, tuples (of lists), mappings (of objects), dataclasses, and None where it may."""
     made = {}
-    for name, declared in _declared(kind).items():
+    for name, declared in _declared(cast(type[Any], kind)).items():
         if name not in obj:
             raise ValueError(f"missing {name!r}")
         try:
@@ -91,7 +91,7 @@ def made_of(kind: type[T], obj: Mapping[str, Any]) -> T:
 
 
 @cache
-def _declared(kind: type) -> dict[str, Any]:
+def _declared(kind: type[Any]) -> dict[str, Any]:
     hints = get_type_hints(kind)
     return {f.name: hints[f.name] for f in fields(kind)}
 
@@ -114,7 +114,7 @@ def _typed(declared: Any, value: Any) -> Any:
         return outer(_as(value, str))
     if is_dataclass(outer):
         read_it = getattr(outer, "from_json", None)
-        return read_it(value) if read_it else made_of(outer, _as(value, dict))
+        return read_it(value) if read_it else made_of(cast(type[Any], outer), _as(value, dict))
     return float(_as(value, (int, float))) if outer is float else _as(value, outer)
 
 
