@@ -8,11 +8,11 @@ from __future__ import annotations
 import math
 import types
 from collections import abc
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from functools import cache
-from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 SCHEMA_VERSION = 1
 
@@ -75,11 +75,11 @@ def object_of(made: Any) -> JsonObject:
     return {f.name: plain_json(getattr(made, f.name)) for f in fields(made)}
 
 
-def made_of(kind: type[T], obj: Mapping[str, Any]) -> T:
+def made_of(kind: Callable[..., T], obj: Mapping[str, Any]) -> T:
     """The dataclass whose fields `obj` has by name, each checked to be of its declared type: text,
     numbers, enums, tuples (of lists), mappings (of objects), dataclasses, and None where it may."""
     made = {}
-    for name, declared in _declared(cast(type[Any], kind)).items():
+    for name, declared in _declared(kind).items():
         if name not in obj:
             raise ValueError(f"missing {name!r}")
         try:
@@ -91,14 +91,15 @@ def made_of(kind: type[T], obj: Mapping[str, Any]) -> T:
 
 
 @cache
-def _declared(kind: type[Any]) -> dict[str, Any]:
+def _declared(kind: Any) -> dict[str, Any]:
     hints = get_type_hints(kind)
     return {f.name: hints[f.name] for f in fields(kind)}
 
 
 def _typed(declared: Any, value: Any) -> Any:
     """The value as a declared type has it. Raises `TypeError` for one of another."""
-    inner, outer = get_args(declared), get_origin(declared) or declared
+    inner = get_args(declared)
+    outer: Any = get_origin(declared) or declared
     if outer is Any:
         return value
     if outer is types.UnionType:  # a type or None
@@ -112,9 +113,10 @@ def _typed(declared: Any, value: Any) -> Any:
         return {_as(key, str): _typed(inner[1], item) for key, item in _as(value, dict).items()}
     if issubclass(outer, Enum):
         return outer(_as(value, str))
+    if hasattr(outer, "from_json"):
+        return outer.from_json(value)
     if is_dataclass(outer):
-        read_it = getattr(outer, "from_json", None)
-        return read_it(value) if read_it else made_of(cast(type[Any], outer), _as(value, dict))
+        return made_of(declared, _as(value, dict))
     return float(_as(value, (int, float))) if outer is float else _as(value, outer)
 
 
