@@ -30,8 +30,6 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tests.engine.lower.lower import verify_relift  # noqa: E402
-
 from benchmarks.machine_state import described  # noqa: E402
 from engine.cuir.changes.ids import assign  # noqa: E402
 from engine.cuir.printer import print_module  # noqa: E402
@@ -50,6 +48,7 @@ from engine.types import Artifact, Origin, Stage, Verdict, sha256_of  # noqa: E4
 from sessions.events import ArtifactSet, ProposalMade, TranscriptAdded  # noqa: E402
 from sessions.store import Store  # noqa: E402
 from tests.engine.lift.formatting import renamed, without_comments  # noqa: E402
+from tests.engine.lower.relift import verify_relift  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "rebase.json"
 KERNELS = ("flash_fwd_sm80", "flash_fwd_sm90")

@@ -9,7 +9,6 @@ from functools import lru_cache
 from typing import Any
 
 import tree_sitter_cuda
-from tests.engine.lower.lower import verify_relift
 from tree_sitter import Language, Parser
 
 from benchmarks.sweep import compiling
@@ -47,6 +46,7 @@ from engine.resources import spec_path
 from engine.spec.read import read_recipe
 from engine.transfer.rules import plan
 from tests.engine.lift.mutations import sample
+from tests.engine.lower.relift import verify_relift
 from tests.mutants.cuir_mutants import drawn
 from tests.mutants.reviewed import reason_for
 

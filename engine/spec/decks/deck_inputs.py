@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 
@@ -21,11 +21,9 @@ from engine.spec.decks.logit_levels import at_levels
 from engine.spec.python.signature import Asked, Described, recipe_of
 from engine.spec.recipes.recipe import Input, Recipe
 
-Kind = Literal["random", "peaked", "one-hot", "bias-inf", "strided", "level", "far", "even"]
+Kind = Literal["random", "peaked", "bias-inf", "level", "far", "even"]
 Inputs = Mapping[str, torch.Tensor]
-KINDS: tuple[Kind, ...] = (
-    "random", "peaked", "one-hot", "bias-inf", "strided", "level", "far", "even",
-)  # fmt: skip
+KINDS: tuple[Kind, ...] = get_args(Kind)
 PEAK = 10.0
 
 
@@ -46,12 +44,11 @@ def make_inputs(
 
     `sizes` gives B, Hq, Hkv, Nq, Nk, D, Dv and any other dimension that the spec names. Floats of
     dtype "T" have `dtype` and hold values that it can represent. `kind`: "peaked" multiplies q
-    by 10, "one-hot" makes v the identity over keys (repeated past Dv), "bias-inf" puts -inf into
-    float extras of two and more dimensions, "strided" gives tensors whose rows lie apart; "level",
-    "far" and "even" are rows of logits far from 0 and all equal (`logit_levels`). Integer
-    extras over rows are document numbers: sorted, in ragged runs, or as `turn` has it (see
-    `integer_draws`), and flags likewise; others are lengths where a recipe says that they index
-    nothing. Raises `InputError` for sizes that the spec does not allow.
+    by 10, "bias-inf" puts -inf into float extras of two and more dimensions; "level", "far" and
+    "even" are rows of logits far from 0 and all equal (`logit_levels`). Integer extras over rows
+    are document numbers: sorted, in ragged runs, or as `turn` has it (see `integer_draws`), and
+    flags likewise; others are lengths where a recipe says that they index nothing. Raises
+    `InputError` for sizes that the spec does not allow.
     """
     broken = violated(asked, sizes)
     if broken is not None:
@@ -148,38 +145,9 @@ def _values(
     if item.role == "q" and kind == "peaked":
         value = value * PEAK
     value = at_levels(item.role, value, item.dims, kind)
-    if item.role == "v" and kind == "one-hot":
-        value = _identity(item, shape)
     if item.role == "extra" and kind == "bias-inf" and len(shape) >= 2:
         value[torch.rand(shape, generator=generator) < 0.25] = -math.inf
-    value = value.to(target)
-    return _spread(value) if kind == "strided" and len(shape) >= 2 else value
-
-
-def _identity(item: Input, shape: list[int]) -> torch.Tensor:
-    """v[.., j, d] = 1 where j mod Dv == d, whatever the order of dimensions."""
-    rows = next(n for n, d in enumerate(item.dims) if d in ("Nk", "Nq"))
-    columns = next(n for n, d in enumerate(item.dims) if d in ("D", "Dv"))
-
-    def along(place: int) -> torch.Tensor:
-        return torch.arange(shape[place]).reshape(
-            [-1 if n == place else 1 for n in range(len(shape))]
-        )
-
-    hit = along(rows) % max(shape[columns], 1) == along(columns)
-    return hit.to(torch.float64).expand(shape).clone()
-
-
-def _spread(value: torch.Tensor) -> torch.Tensor:
-    """The same values with gaps between rows and the two middle dimensions swapped in memory."""
-    if value.dim() < 4:
-        wide = torch.full((*value.shape[:-1], value.shape[-1] + 8), math.nan, dtype=value.dtype)
-        wide[..., : value.shape[-1]] = value
-        return wide[..., : value.shape[-1]]
-    swapped = value.transpose(1, 2)
-    wide = torch.full((*swapped.shape[:-1], swapped.shape[-1] + 8), math.nan, dtype=value.dtype)
-    wide[..., : value.shape[-1]] = swapped
-    return wide[..., : value.shape[-1]].transpose(1, 2)
+    return value.to(target)
 
 
 def in_range(

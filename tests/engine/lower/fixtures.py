@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tests.engine.lower.lower import verify_relift
-
 from engine.cuir.nodes import Module
 from engine.cuir.parser import parse_module
 from engine.cuir.printer import print_module
@@ -14,6 +12,7 @@ from engine.lift.files.lifter import lift_source
 from engine.lower.lower import Lowered, lower
 from engine.lower.spans import allowed_spans, verify_spans
 from engine.resources import kernel_path
+from tests.engine.lower.relift import verify_relift
 
 # Written as nobody should: every construct of the kernel language in its odd forms.
 ODD = b"""#include "cubridge/sm80.cuh"

@@ -8,8 +8,6 @@ import re
 from dataclasses import dataclass
 from functools import reduce
 
-from tests.engine.lower.lower import verify_relift
-
 from engine.cuir.nodes import Module
 from engine.cuir.parser import parse_expr
 from engine.cuir.static.check import check
@@ -20,6 +18,7 @@ from engine.lower.spelling.legal import legal
 from engine.scalar_algebra import canonical_predicate
 from engine.spec.recipes.recipe import Input, Recipe
 from engine.transfer.rules import apply, plan
+from tests.engine.lower.relift import verify_relift
 
 QKV = (
     Input("q", "q", "T", ("B", "Hq", "Nq", "D")),

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from tests.engine.lower.lower import verify_relift
 
 from engine.cuir.nodes import Module, Name, Num, Str
 from engine.errors import LowerError
 from engine.lower.lower import specialisation_of
 from tests.engine.lower.fixtures import edit, lifted
+from tests.engine.lower.relift import verify_relift
 
 MASK = ("j < args.Nk", "j < args.Nk and j <= i")
 

@@ -139,15 +139,8 @@ def test_inputs_of_decks() -> None:
     recipe = read_recipe(spec("bias_gqa"))
     flat, peaked = make_inputs(recipe, SIZES, 3), make_inputs(recipe, SIZES, 3, "peaked")
     assert bool((peaked["q"] == flat["q"] * 10).all())
-    hot = make_inputs(recipe, SIZES, 3, "one-hot")["v"]
-    assert bool((hot[..., :8, :] == torch.eye(8)).all()) and bool(
-        (hot[..., 8:, :] == torch.eye(8)[:4]).all()
-    )
     bias = make_inputs(recipe, SIZES, 3, "bias-inf")["bias"]
     assert bool(torch.isneginf(bias).any()) and not bool(torch.isneginf(flat["bias"]).any())
-    strided = make_inputs(recipe, SIZES, 3, "strided")
-    assert bool((strided["k"] == flat["k"]).all()) and not strided["k"].is_contiguous()
-    assert strided["k"].stride(-1) == 1
     low = make_inputs(recipe, SIZES, 3, dtype=torch.bfloat16)
     assert low["q"].dtype == torch.bfloat16 and low["bias"].dtype == torch.bfloat16
 
