@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from engine.cuir.integers import integers_in
-from engine.cuir.nodes import Expr
+from engine.cuir.nodes import Expr, integers_in
 from engine.spec.decks.extreme_biases import PATTERNS
 
 MAX_CONSTANT = 8192

@@ -44,7 +44,7 @@ from engine.gates.runs.output_comparison import (
 from engine.gates.runs.stable_logits import UNSOUND, UNUSUAL, overflows, steady
 from engine.gates.runs.subject import Failure, Subject, as_typed, op_text
 from engine.spec.decks.extreme_biases import PATTERNS, adds_several
-from engine.spec.decks.small_logits import factor_that_shows
+from engine.spec.decks.logit_levels import factor_that_shows
 from engine.spec.reference.oracle import expected, output_as_bhnd
 
 TINY = 1e-250  # a weight below may or may not reach 0 where it is computed in another order

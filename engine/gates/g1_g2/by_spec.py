@@ -25,7 +25,7 @@ from engine.gates.runs.deck_cases import legal_cases
 from engine.gates.runs.output_comparison import EXACT_TOLERANCE, roundoff, rows_equal
 from engine.gates.runs.stable_logits import UNSOUND, UNUSUAL, finite_as_ever, overflows, steady
 from engine.gates.runs.subject import Failure, Subject, as_typed
-from engine.spec.decks.small_logits import factor_that_shows
+from engine.spec.decks.logit_levels import factor_that_shows
 from engine.spec.python.signature import Signature
 from engine.spec.python.spec_file import read_source
 from engine.spec.python.without_recipe import integers_of, integers_redrawn

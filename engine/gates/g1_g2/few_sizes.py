@@ -29,7 +29,7 @@ from engine.gates.runs.subject import Failure, Subject, at_sight, op_text, witho
 from engine.spec.recipes.recipe import Recipe
 from engine.spec.reference.oracle import Expected, expected, output_as_bhnd
 from engine.transfer.binding import Binding
-from engine.transfer.ranges import reads_pairs
+from engine.transfer.bounds import reads_pairs
 
 # What a part of a block waits for that never comes. A wait for the wrong phase may also end too
 # early, so its message says which.

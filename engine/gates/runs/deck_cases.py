@@ -35,7 +35,7 @@ from engine.gates.runs.nan_inputs import under_mask_cases
 from engine.gates.runs.subject import Subject
 from engine.spec.decks.extreme_biases import biases
 from engine.spec.decks.integer_draws import FLAGS, IDS
-from engine.transfer.ranges import reads_pairs
+from engine.transfer.bounds import reads_pairs
 from engine.transfer.workspace import launch_constants
 
 # How far beyond the deck's largest sizes the unforeseen ones may go: half a second of runs each.

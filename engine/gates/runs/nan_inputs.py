@@ -22,9 +22,8 @@ from engine.gates.deck import Case, Tiles, in_turn
 from engine.gates.runs.case_run import Row, execute, make_case
 from engine.gates.runs.output_comparison import lse_equal, rows_equal
 from engine.gates.runs.subject import Failure, Subject
-from engine.spec.reference.masked_keys import outside_range, with_nan
 from engine.spec.reference.oracle import Expected, expected, output_as_bhnd
-from engine.transfer.inside import inside
+from engine.transfer.inside import inside, outside_range, with_nan
 
 MODE = "under mask"
 PADDED = 6  # the turn in which ids have padding at their end

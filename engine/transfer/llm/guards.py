@@ -1,11 +1,13 @@
 """What no model's edit may do, found in the module itself before anything runs.
 
 The gates judge what a module computes on a deck. These checks look for ways to be right on a deck
-only: sizes singled out, outputs read back, text that hides what it does.
+only: sizes singled out, outputs read back, text that hides what it does. A name that means
+something already is told here too: later it would be told at a line that has nothing to do with it.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Set
 from dataclasses import dataclass, field
 
@@ -17,6 +19,8 @@ from engine.cuir.nodes import (
     Call,
     Compare,
     Expr,
+    For,
+    Function,
     Module,
     Name,
     Num,
@@ -28,18 +32,29 @@ from engine.cuir.nodes import (
     stmt_call,
     stmt_exprs,
     walk,
+    walk_block,
     walk_expr,
 )  # fmt: skip
-from engine.cuir.ops.traits import BUILT, FIELD_VIEWS, GLOBAL_WRITES, HINTS, LAUNCHES, STEADY
+from engine.cuir.ops.traits import (
+    BUILT,
+    FIELD_VIEWS,
+    GLOBAL_WRITES,
+    HINTS,
+    LAUNCHES,
+    PLACES,
+    STEADY,
+)
 from engine.cuir.printer import print_expr
 from engine.cuir.rewrite import map_expr, substitute
-from engine.cuir.scalar import evaluate
+from engine.cuir.scalar import CONSTANTS, evaluate
 from engine.cuir.static.calls import callee, fields_of, launched
 from engine.cuir.static.host_constants import host_constants
+from engine.cuir.static.kernel_names import CPP, CUDA
+from engine.cuir.types import DTYPES
 from engine.errors import CuirError
 from engine.scalar_algebra.canonical import canonical
 from engine.transfer.binding import SIZES
-from engine.transfer.llm.answer import AnswerRefused
+from engine.transfer.llm.answer import AnswerError, AnswerRefused
 
 MOST_ROWS = 256  # of a tile that sizes are counted in: decks have sizes of several
 FEW_TILES = 1024  # what a kernel's own constants may come to beside a size
@@ -258,3 +273,51 @@ def _named(expr: Expr, path: Path, views: dict[tuple[str, str], str]) -> Iterato
     for node in walk_expr(expr):
         if isinstance(node, Name) and (str(path[0]), node.id) in views:
             yield views[str(path[0]), node.id]
+
+
+def refuse_names(base: Module, proposed: Module) -> None:
+    """Raises `AnswerError` for the first name that is taken."""
+    own = {f.name for f in base.fields}
+    for added in proposed.fields:
+        if added.name not in own and added.name in CPP | CUDA:
+            raise AnswerError(
+                f"class Args: no field can be called {added.name}, which is a word of C++ or CUDA; "
+                "give it another name, and say in a ```bind line what fills it"
+            )
+    functions = {f.name: f for f in base.functions}
+    for function in proposed.functions:
+        before = functions.get(function.name)
+        old = Counter(() if before is None else _assigned(before))
+        for name, count in Counter(_assigned(function)).items():
+            means = _meaning(name, function, before)
+            if means is not None and count > old[name]:
+                raise AnswerError(
+                    f"{function.name}: `{name}` is {means} there; a new variable needs a name of "
+                    "its own"
+                )
+
+
+def _assigned(function: Function) -> Iterator[str]:
+    for _, stmt in walk_block(function.body, (function.name,)):
+        if isinstance(stmt, Assign):
+            yield stmt.target
+        elif isinstance(stmt, For):
+            yield stmt.var
+
+
+def _meaning(name: str, function: Function, before: Function | None) -> str | None:
+    """What a name means in a function already, where it may not mean anything else."""
+    if name == "args":
+        return "the argument struct"
+    if name in CONSTANTS or name in DTYPES or name in ("success", "inf", "nan"):
+        return "a word of CuIR"
+    if name in function.consts:
+        return "a compile-time constant"
+    if name in {p.name for p in function.params}:
+        return "a parameter"
+    body = () if before is None else walk_block(before.body, (before.name,))
+    for _, stmt in body:
+        match stmt:
+            case Assign(target, Call(fn, _)) if target == name and fn in PLACES:
+                return f"what `{name} = {fn}...` says"
+    return None

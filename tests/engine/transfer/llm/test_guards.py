@@ -19,8 +19,7 @@ from engine.transfer.llm.answer import AnswerError, AnswerRefused, read_answer
 from engine.transfer.llm.apply import apply_answer
 from engine.transfer.llm.bind import Interface, bind
 from engine.transfer.llm.editing import judge_edit
-from engine.transfer.llm.guards import refuse_tricks
-from engine.transfer.llm.names import refuse_names
+from engine.transfer.llm.guards import refuse_names, refuse_tricks
 from engine.transfer.llm.outcome import Outcome, Reached
 from engine.transfer.llm.prompt import Task
 from engine.transfer.rules import apply, plan
