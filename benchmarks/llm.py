@@ -55,6 +55,7 @@ from engine.service.session.workbench import Bench, find_kernel
 from engine.transfer.llm.editing import Edit
 from engine.transfer.llm.loop import Attempt
 from engine.types import Artifact, Stage
+from engine.types.plain import object_of
 from sessions.events import ArtifactSet
 from sessions.store import Store
 
@@ -172,7 +173,7 @@ def run_task(
         "pass_at_1": bool(complete) and complete[0].passed,
         "repaired": result is not None and result.passed,
         "rounds": args.rounds,
-        "tokens": None if result is None else result.usage.to_json(),
+        "tokens": None if result is None else object_of(result.usage),
         "model_seconds": round(sum(a.reply.seconds for a in attempts), 1),
         "seconds": round(time.monotonic() - begin, 1),
         "error": error,

@@ -78,7 +78,8 @@ def run(
     Args:
         seed: the order of warps; None: all go together.
         most: instructions of a batch of blocks after which the kernel counts as endless.
-        observer: executes the `observe` instructions of a source that has such.
+        observer: executes the `observe` instructions of a source that has such; values count then,
+            and what orders accesses is not looked at.
 
     Raises:
         InputError: for a kernel that is not there, or what is not executed yet.
@@ -98,7 +99,8 @@ def run(
     before: History | None = None
     for first in range(0, total, batch):
         count = min(batch, total - first)
-        machine = _machine(module, kernel, launch, tensors, first, count, findings)
+        machine = _machine(module, kernel, launch, tensors, first, count, findings,
+                           observer is None)  # fmt: skip
         own = observer.ops if observer else {}
         machine.code = decode(machine, (*FAMILIES, own))
         if before is None:
@@ -171,7 +173,7 @@ def _reallocation(machine: Machine) -> None:
 
 def _machine(
     module: Module, kernel: Kernel, launch: Launch, tensors: list[Tensor], first: int, count: int,
-    findings: Findings,
+    findings: Findings, ordered: bool,
 ) -> Machine:  # fmt: skip
     threads = int(np.prod(launch.block))
     if threads % 32:
@@ -185,7 +187,7 @@ def _machine(
     memory = Memory(
         pieces, count, threads, static + launch.shared, -(-local_bytes // 16) * 16,
         launch.parameters, clocks, findings, _granule(kernel), first,
-        {at.line: at for at in kernel.code},
+        {at.line: at for at in kernel.code}, ordered,
     )  # fmt: skip
     registers = Registers(kernel.registers, count * threads, _special(launch, first, count))
     machine = Machine(kernel, registers, memory, clocks, findings, count, threads)
