@@ -47,7 +47,8 @@ from engine.llm.client import ServerClient
 from engine.llm.record import Recorder
 from engine.llm.settings import Limits, Settings, load_settings
 from engine.llm.types import Client, Listen, Parameters, Reply, Request, deaf
-from engine.service.models.llm import ModelTransfer, Outgoing, Result, Wish
+from engine.service.models.llm import ModelTransfer, Wish
+from engine.service.models.llm_conversation import Outgoing, Result
 from engine.service.session.adaptation import Adaptation, start
 from engine.service.session.content import LIFTED
 from engine.service.session.session_options import choose_options

@@ -15,7 +15,7 @@ from engine.errors import InputError
 if TYPE_CHECKING:
     from engine.llm.settings import Prices
     from engine.llm.types import Client, Heard, Parameters
-    from engine.service.models.llm import Consent, Outgoing, Result
+    from engine.service.models.llm_conversation import Consent, Outgoing, Result
     from engine.service.session.adaptation import Adaptation
     from engine.transfer.llm.editing import Edit
     from engine.transfer.llm.loop import Attempt

@@ -425,6 +425,3 @@ def _output_dims(program: Program, read: Read) -> tuple[str, ...]:
     columns = next(n for n, role in role_names(program, read.traced[0].reading) if role == "Dv")
     last = roles_by_name(program, read.traced[0].reading)[columns]
     return tuple(_OUTPUT_NAMES.get(role, last) for role in read.traced[0].reading.output)
-
-
-__all__ = ["read_recipe"]

@@ -6,14 +6,13 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
-from engine.child.client import ChildFailed
+from engine.child.wire import ChildFailed
 from engine.cuir.changes.ids import assign
 from engine.cuir.nodes import Module
 from engine.cuir.printer import print_module
 from engine.errors import InputError
 from engine.llm.types import Message
 from engine.service.models.llm_conversation import (
-    Consent,
     Conversation,
     Events,
     Outgoing,
@@ -196,13 +195,3 @@ def proposal_events(
     bodies: list[Body] = [kept, ProposalMade(proposal)]
     bodies += [ArtifactSet(a.stage, a.name, a.sha256) for a in artifacts]
     return proposal, (bodies, [text.encode(), *(a.data for a in artifacts)])
-
-
-__all__ = [
-    "Consent",
-    "ModelTransfer",
-    "Outgoing",
-    "Part",
-    "Result",
-    "Wish",
-]

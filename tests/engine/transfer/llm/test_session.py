@@ -22,11 +22,8 @@ from engine.llm.errors import Exhausted
 from engine.llm.record import Recorder, Replayer
 from engine.llm.settings import Prices, Secret, Settings
 from engine.llm.types import Client, Message
-from engine.service.models.llm import (
-    ModelTransfer,
-    Outgoing,
-    Wish,
-)
+from engine.service.models.llm import ModelTransfer, Wish
+from engine.service.models.llm_conversation import Outgoing
 from engine.service.models.llm_gates import ModelGates
 from engine.service.session.adaptation import Adaptation, start
 from engine.service.session.content import LIFTED

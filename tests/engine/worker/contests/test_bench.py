@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from engine.worker.problems.recipe_by_head import one_head
 
 from engine.cuir.parser import parse_expr
 from engine.worker.contests import bench
@@ -17,6 +16,7 @@ from engine.worker.contests.rivals import Absent, Taking, Way, dense_mask, mask_
 from engine.worker.contests.timing import Ceilings
 from engine.worker.launches.specialisation import Subject
 from engine.worker.orchestration.device import peak_tflops
+from engine.worker.problems.one_head import one_head
 from engine.worker.problems.problem_sizes import (
     Case,
     accuracy_deck,
