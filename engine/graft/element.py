@@ -28,7 +28,7 @@ SIZES = ("B", "Hq", "Hkv", "Nq", "Nk", "D", "Dv")
 # The functions of CUDA's own headers, in single precision.
 _CUDA = {n: f.also[0] for n, f in FUNCTIONS.items() if f.also and f.gives == "float"}
 _CUDA |= {n: n for n in ("abs", "min", "max", "erf", "sin", "cos")}
-_ATOM = re.compile(r"[\w.:]+|([\w.:]|->)*\w(\[[^\[\]]*\]|\([^()]*\))*")
+_ATOM = re.compile(r"[\w.:]+|([\w.:]|->)*\w(\[[^\[\]]*\]|\(([^()]|\([^()]*\))*\))*")
 _ONE = ("1.0f", "1")
 _SUM, _PRODUCT, _STRONG = 10, 11, 14  # binding strengths, as the emitter counts them
 _KINDS = {"f32": "f32", "T": "f32", "f16": "f32", "bf16": "f32", "i32": "i32", "i64": "i64",

@@ -42,20 +42,39 @@ def plan(
     found: dict[tuple[Path, int], tuple[Place, Hook]] = {}
     for hook in hooks:
         for place in hook.places:
-            found.setdefault((place.file, place.after), (place, hook))
+            before, _ = found.setdefault((place.file, place.after), (place, hook))
+            found[place.file, place.after] = _of_both(before, place), hook
     for place, hook in found.values():
         place = replace(place, sizes={**fixed, **place.sizes})
         text = files[place.file].decode("utf-8", "surrogateescape")
-        first = write(recipe, place, text, {}, minus, equal)
-        if not first.text:
+        bare = write(recipe, place, text, {}, minus, equal)
+        if not bare.text:
             continue
-        values = values_at(router, items, first.inputs, place)
+        values = values_at(router, items, bare.inputs, place)
         made = write(recipe, place, text, values, minus, equal)
         edits.append(
             Edit(place.file, place.after, place.after, made.text, _title(recipe),
                  _reason(recipe, hook, minus), ", ".join(made.clauses))
         )  # fmt: skip
     return [*edits, *router.edits]
+
+
+def _of_both(one: Place, other: Place) -> Place:
+    """A place of two instantiations of a template, with what is right in both.
+
+    Raises:
+        TransferError: no one text is.
+    """
+    scales = [t for t in (one.to_score, *one.alike) if t in (other.to_score, *other.alike)]
+    sizes = {n: t for n, t in one.sizes.items() if other.sizes.get(n) == t}
+    shapes = [(p.variable, p.element, p.elements, p.coordinates) for p in (one, other)]
+    if shapes[0] != shapes[1] or not scales:
+        what = "a score" if not scales else "a coordinate"
+        raise TransferError(
+            f"{one.file.name}:{one.line}: {one.variable} holds scores in two instantiations, and "
+            f"nothing in scope there is {what} in both"
+        )
+    return replace(one, sizes=sizes, to_score=scales[0], alike=tuple(scales[1:]))
 
 
 def refuse(recipe: Recipe) -> None:
