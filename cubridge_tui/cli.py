@@ -199,8 +199,9 @@ def start_app(words: list[str]) -> int:
 
 def no_terminal() -> str:
     """Why the app cannot be shown here; empty where it can."""
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        return "the app needs a terminal"
+    if not all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):
+        # Textual draws on standard error: redirected, the screen would stay empty.
+        return "the app needs a terminal for standard input, output and error"
     if os.environ.get("TERM") == "dumb":
         return (
             "the app needs a terminal that can place text, and TERM=dumb says that this one cannot "

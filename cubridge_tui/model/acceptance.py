@@ -37,7 +37,7 @@ def acceptance_rows(snap: Snapshot, predicted: Sequence[str] = ()) -> list[Row]:
     rows = [
         Row(f"session    {snap.session}"),
         Row(f"kernel     {snap.kernel}, adapted to {snap.spec_name}"),
-        Row(f"lowered    sha256 {state.hashes.get('lowered', '(none)')}"),
+        Row(f"lowered    {state.hashes.get('lowered', '(none)')}"),
         Row(f"level      {level}: {MEANS[level]}{beside(rests_on(state.verdicts))}"),
         Row(""),
         Row("gates", RowKind.HEAD),

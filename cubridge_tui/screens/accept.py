@@ -89,7 +89,7 @@ class AcceptScreen(ActionScreen):
         if done:
             words = [(" Accepted ", "pass"), (f"at {state.accepted_level}: ", "title"),
                      ("w", "key"), (" writes the package, ", "dim"), ("C", "key"),
-                     (" commits it into your own repository", "dim")]  # fmt: skip
+                     (" commits it to a repository", "dim")]  # fmt: skip
         elif state.level is Level.NONE:
             words = [(" Nothing to accept: ", "fail"), (self.facts().accept_blocked, "dim")]
         else:

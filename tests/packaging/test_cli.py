@@ -211,3 +211,14 @@ def test_messages_cannot_steer_the_terminal(
 def test_printable_keeps_what_is_printable() -> None:
     assert printable("softmax(q·kᵀ)\tλ\n") == "softmax(q·kᵀ)\tλ\n"
     assert printable("a\rb\x00") == "a\\rb\\x00"
+
+
+@pytest.mark.parametrize("missing", ["stdin", "stdout", "stderr"])
+def test_the_app_needs_all_three_streams_of_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], missing: str
+) -> None:
+    """It draws on standard error: one that goes to a file would leave the screen empty."""
+    for name in ("stdin", "stdout", "stderr"):
+        monkeypatch.setattr(getattr(sys, name), "isatty", lambda name=name: name != missing)
+    assert cli.main([]) == 2
+    assert "needs a terminal" in capsys.readouterr().err
