@@ -9,9 +9,11 @@ import json
 import re
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from benchmarks.sweep import compiling
 from benchmarks.sweep.compiling import refused
 from benchmarks.sweep.drawn import KEY, kernel
 from benchmarks.sweep.mutants import _classes
@@ -66,6 +68,19 @@ def test_nvcc_compiles_what_the_checks_pass(name: str, texts: dict[str, dict[str
     assert wrong != text
     found = refused(name, arch, KEY, {"right": text, "wrong": wrong})
     assert list(found) == ["wrong"] and "error" in found["wrong"]
+
+
+def test_a_compiler_that_is_ended_says_nothing_of_a_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Machines run out of memory: a text is no better and no worse for it, and is asked again."""
+    nvcc = tmp_path / "nvcc"
+    nvcc.write_text("#!/bin/sh\necho \"nvcc error : 'cicc' died due to signal 9\" >&2\nexit 9\n")
+    nvcc.chmod(0o755)
+    found = SimpleNamespace(nvcc=SimpleNamespace(path=nvcc))
+    monkeypatch.setattr(compiling, "find_toolchain", lambda: found)
+    with pytest.raises(OSError, match="says nothing of the text"):
+        compiling.ptx("sm_80", KEY, b"one text")
 
 
 def test_a_sweep_that_was_stopped_goes_on(tmp_path: Path) -> None:
