@@ -48,7 +48,7 @@ def add_runner(parser: argparse.ArgumentParser) -> None:
 def add_contents(parser: argparse.ArgumentParser) -> None:
     """What goes into the job."""
     from engine.worker.orchestration.job_options import shape
-    from engine.worker.problems.timed_shapes import FORM
+    from engine.worker.problems.problem_sizes import FORM
 
     parser.add_argument(
         "--only",

@@ -47,10 +47,10 @@ def plan(
     for place, hook in found.values():
         place = replace(place, sizes={**fixed, **place.sizes})
         text = files[place.file].decode("utf-8", "surrogateescape")
-        first = write(recipe, place, text, {}, minus, equal)
-        if not first.text:
+        bare = write(recipe, place, text, {}, minus, equal)
+        if not bare.text:
             continue
-        values = values_at(router, items, first.inputs, place)
+        values = values_at(router, items, bare.inputs, place)
         made = write(recipe, place, text, values, minus, equal)
         edits.append(
             Edit(place.file, place.after, place.after, made.text, _title(recipe),

@@ -38,7 +38,9 @@ from engine.ptx.syntax import Kernel, Module, Variable, width
 FAMILIES = (arithmetic.OPS, bits.OPS, functions.OPS, convert.OPS, compare.OPS, data.OPS,
             control.OPS, warp.OPS, matrix.OPS, mbarrier.OPS, bulk.OPS, wgmma.OPS,
             wmma.OPS)  # fmt: skip
-MOST_THREADS = 4096  # that execute together
+MOST_THREADS = 4096  # that execute together: with more, it is numpy's own loops that take the time
+# Their number times the bytes of a block's shared memory, of which each warp's accesses are noted.
+MOST_NOTED = 1 << 28
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,9 +93,8 @@ def run(
                          "blocks is not executed yet")  # fmt: skip
     began = time.perf_counter()
     findings = Findings()
-    threads = int(np.prod(launch.block))
     total = int(np.prod(launch.grid))
-    batch = max(1, MOST_THREADS // threads)
+    batch = _together(module, kernel, launch)
     instructions = thread_instructions = 0
     before: History | None = None
     for first in range(0, total, batch):
@@ -115,6 +116,18 @@ def run(
         machine.memory.give_back()
     seconds = time.perf_counter() - began
     return Outcome(tuple(findings), instructions, thread_instructions, seconds)
+
+
+def _together(module: Module, kernel: Kernel, launch: Launch) -> int:
+    """How many blocks execute together."""
+    threads, shared = int(np.prod(launch.block)), launch.shared + _static(module, kernel)[1]
+    return max(1, min(MOST_THREADS // threads, MOST_NOTED // max(threads * shared, 1)))
+
+
+def _static(module: Module, kernel: Kernel) -> tuple[dict[str, int], int]:
+    """The `layout` of the shared memory that the PTX declares."""
+    variables = (*module.variables, *kernel.variables)
+    return layout(tuple(v for v in variables if v.space == "shared"))
 
 
 def layout(variables: tuple[Variable, ...]) -> tuple[dict[str, int], int]:
@@ -167,7 +180,7 @@ def _machine(
         raise InputError(f"{kernel.name}: blocks of {threads} threads are not executed yet")
     clocks = Clocks(count, threads // 32, first)
     variables = (*module.variables, *kernel.variables)
-    shared, static = layout(tuple(v for v in variables if v.space == "shared"))
+    shared, static = _static(module, kernel)
     local, local_bytes = layout(tuple(v for v in variables if v.space == "local"))
     constants = [v for v in variables if v.space in ("global", "const")]
     pieces = [*tensors, *(Tensor(v.name, np.frombuffer(v.initial, np.uint8)) for v in constants)]
