@@ -16,6 +16,7 @@ OURS = {  # comes with CuBridge, in a folder of ours
     "engine.cost.card": 1,
     "engine.cost.scalar": 1,
     "engine.cuir.arch": 1,
+    "engine.foreign.compile": 1,
     "engine.gates.g3_source.conformance": 1,
     "cubridge_tui.model.page": 1,
     "engine.gpu.job": 2,
