@@ -76,8 +76,7 @@ def run(args: argparse.Namespace) -> int:
     from engine.service.session.workbench import Bench
     from engine.types import VerdictKind
     from engine.types.trust import beside, rests_on
-    from sessions.store import Store
-    from sessions.writable import check_writable
+    from sessions.store import Store, check_writable
 
     store = Store.open(args.store)
     tell = narrator(args.json)

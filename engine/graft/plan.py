@@ -63,18 +63,21 @@ def _of_both(one: Place, other: Place) -> Place:
     """A place of two instantiations of a template, with what is right in both.
 
     Raises:
-        TransferError: no one text is.
+        TransferError: its elements are others, or nothing makes scores of them in both.
     """
     scales = [t for t in (one.to_score, *one.alike) if t in (other.to_score, *other.alike)]
-    sizes = {n: t for n, t in one.sizes.items() if other.sizes.get(n) == t}
-    shapes = [(p.variable, p.element, p.elements, p.coordinates) for p in (one, other)]
-    if shapes[0] != shapes[1] or not scales:
-        what = "a score" if not scales else "a coordinate"
+    coordinates, sizes = (
+        {n: t for n, t in own.items() if its.get(n) == t}
+        for own, its in ((one.coordinates, other.coordinates), (one.sizes, other.sizes))
+    )
+    same = (one.variable, one.element) == (other.variable, other.element)
+    if not same or one.elements != other.elements or not scales:
         raise TransferError(
             f"{one.file.name}:{one.line}: {one.variable} holds scores in two instantiations, and "
-            f"nothing in scope there is {what} in both"
+            "no one text there makes them scale * (q . k) in both"
         )
-    return replace(one, sizes=sizes, to_score=scales[0], alike=tuple(scales[1:]))
+    return replace(one, coordinates=coordinates, sizes=sizes, to_score=scales[0],
+                   alike=tuple(scales[1:]))  # fmt: skip
 
 
 def refuse(recipe: Recipe) -> None:

@@ -74,10 +74,10 @@ async def settled(app: Any, pilot: Any, seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     quiet = 0
     while quiet < 3:
-        if quiet < 2:  # a pause asks every widget: beside a job, half of a processor's time
-            await asyncio.sleep(0.01)
+        if app.jobs.busy:  # a pause asks every widget: beside a job, half of a processor's time
+            await asyncio.sleep(0.02)
         else:
-            await pilot.pause()
+            await pilot.pause(None if quiet == 2 else 0.01)
         quiet = 0 if app.jobs.busy else quiet + 1
         assert time.monotonic() < deadline, f"still busy: {app.jobs.running} {app.jobs.line}"
 

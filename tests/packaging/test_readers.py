@@ -16,6 +16,7 @@ OURS = {  # comes with CuBridge, in a folder of ours
     "engine.cost.card": 1,
     "engine.cost.scalar": 1,
     "engine.cuir.arch": 1,
+    "engine.foreign.compile": 1,
     "engine.gates.g3_source.conformance": 1,
     "cubridge_tui.model.page": 1,
     "engine.gpu.job": 2,
@@ -68,7 +69,8 @@ CARRIED = {  # runs beside its own files on another machine, without `engine.fil
 }
 NEW = {"cubridge_tui.screens.gpu": 1}  # opened to write, and refused where there is a file
 ONLY = {"engine.files": 1}
-NO_FILES = ("Store", "tarfile", "scope", "self.scope", "subject.tallies")  # `x.open`: not a file
+# `x.open`: not a file
+NO_FILES = ("Store", "Listing", "tarfile", "scope", "self.scope", "subject.tallies")
 
 
 def opened(source: str) -> int:

@@ -163,7 +163,8 @@ def longer_sizes(bench: Bench, keys: int, whole: int) -> list[tuple[Sizes, list[
     asked = _Cases.of(bench)
     n = -(-keys // whole) * whole
     lengths = [(n + whole, n + whole)]
-    return asked.pairs(bench, (2, 2), n, (1, 3),
+    second = (1, 4 if asked.shared else 3)  # B and Hkv differ in one of the two
+    return asked.pairs(bench, (2, 2), n, second,
                        [(n - whole, n + whole), *lengths] if asked.uneven else lengths)  # fmt: skip
 
 
