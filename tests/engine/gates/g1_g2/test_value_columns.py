@@ -32,7 +32,7 @@ def test_the_expert_kernel_is_judged_with_its_own_columns() -> None:
     assert [inputs[n].shape[-1] for n in "qkv"] == [192, 192, 128]
     failure, _ = exact(BY_RECIPE, subject, CASE, 0)
     assert failure is None, failure
-    failure, weights = weights_of(subject, inputs, sizes, 0)
+    failure, weights = weights_of(subject, CASE, inputs, sizes, 0)
     assert failure is None and weights is not None and weights.shape == (1, 2, 70, 150)
 
 
