@@ -5,7 +5,9 @@
 Each operator changes one instruction of a kernel of tests/engine/ptx/kernels. A fault is *found*
 where the run has a finding or the output is wrong; a finding is *at its line* where one of its two
 accesses stands at the changed instruction's line, or where the fault is a lost wait or barrier and
-the finding names two accesses that it would have ordered. Where nothing shows, `why` is what a run
+the finding names two accesses that it would have ordered. Of a wrong output the numbers on the way
+to it are told (`engine.foreign.numbers`); it is *told at its line* where one of the lines that are
+named is the changed instruction's. Where nothing shows, `why` is what a run
 says of it: not executed, the same bytes, a change within rounding; or what the machine takes as
 given (`UNSEEN`).
 """
@@ -24,12 +26,17 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from engine.errors import InputError
+from engine.foreign.numbers.first import first_wrong
+from engine.foreign.numbers.told import Told, told
+from engine.foreign.numbers.watched import steps, watched
 from engine.ptx.findings import Finding
+from engine.ptx.isa.observe import Observer
 from engine.ptx.syntax import (
     Address,
     Immediate,
     Instruction,
     Kernel,
+    Location,
     Module,
     Register,
     Special,
@@ -54,9 +61,10 @@ class Result:
     kernel: str
     operator: str
     line: str
-    verdict: str  # at its line, found, wrong output, refused, nothing
+    verdict: str  # at its line, told at its line, found, wrong output, refused, nothing
     said: str
     why: str = ""  # nothing shows
+    named: int = 0  # lines, of a wrong output
 
 
 def _with(kernel: Kernel, k: int, *code: Instruction, registers: str = "") -> Kernel:
@@ -294,12 +302,33 @@ def judge(name: str, module: Module, fault: Fault, most: int, seed: int | None =
             if ordered or lines & chain:
                 return Result(name, fault.operator, line, "at its line", _said(f))
         return Result(name, fault.operator, line, "found", _said(outcome.findings[0]))
-    unset = made.tensors[-1].set
-    if made.error() > made.bound or (unset is not None and not unset.all()):
-        said = f"error {made.error():.3g}" if unset is None or unset.all() else "not all written"
-        return Result(name, fault.operator, line, "wrong output", said)
+    known = made.tensors[-1].set
+    if made.error() > made.bound or (known is not None and not known.all()):
+        said = [f"error {made.error():.3g}" if known is None or known.all() else "not all written"]
+        told = _told(name, changed, made)
+        lines = {str(_own(at)) for at in told.named}
+        chain = {str(x) for at in told.named if at.source for x in at.source.chain()}
+        near = fault.at.source is not None and str(fault.at.source) in chain
+        return Result(name, fault.operator, line, "told at its line" if near else "wrong output",
+                      "; ".join([*said, *told.lines]), "", len(lines))  # fmt: skip
     return Result(name, fault.operator, line, "nothing", "",
                   _why(name, module, fault, line, made))  # fmt: skip
+
+
+def _told(name: str, module: Module, made: kernels.Made) -> Told:
+    """What `cubridge check` tells of such an output."""
+    observer, output = Observer(), made.tensors[-1]
+    seen, sites = watched(module)
+    kernels.execute(name, seen, observer=observer, most=10_000_000)
+    by = set(output.by.tolist())
+    stores = [at for k in module.kernels.values() for at in k.code if at.line in by]
+    first = None if made.numbers is None else first_wrong(made.numbers, steps(observer, sites))
+    return told(first, module, stores, lambda at: str(_own(at)).rsplit("/", 1)[-1])
+
+
+def _own(at: Instruction) -> Location | None:
+    """Its line in the kernel's own file, where it is of one."""
+    return None if at.source is None else at.source.within(str(kernels.FOLDER))
 
 
 def _said(finding: Finding) -> str:

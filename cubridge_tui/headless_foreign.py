@@ -148,13 +148,16 @@ def _reported(checked: Checked, path: Path) -> tuple[dict[str, Any], list[str]]:
         ],
         "differences": [
             {"tensor": d.tensor, "at": list(d.at), "expected": d.expected, "got": d.got,
-             "bound": d.bound, "wrong": d.wrong, "of": d.of}
+             "bound": d.bound, "wrong": d.wrong, "of": d.of, "which": d.which}
             for d in wrong
         ],
+        "why": list(checked.why),
         "seconds": sum(launch.seconds for launch in checked.launches), "nvcc": checked.nvcc,
     }  # fmt: skip
     lines = [_sentence(f, at, path) for f, at in zip(findings, places, strict=True)]
-    return row, lines + [f"{path}: {d} ({checked.case})" for d in wrong]
+    lines += [f"{path}: {d} ({checked.case})" for d in wrong]
+    lines[-1:] = ["\n    ".join([*lines[-1:], *checked.why])]
+    return row, lines
 
 
 def _sentence(finding: Finding, at: str, source: Path) -> str:
