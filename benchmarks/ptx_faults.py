@@ -19,14 +19,16 @@ import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from engine.errors import InputError
+from engine.foreign.check import ADDRESSED
 from engine.foreign.numbers.first import first_wrong
+from engine.foreign.numbers.flow import origin
 from engine.foreign.numbers.told import Told, told
 from engine.foreign.numbers.watched import steps, watched
 from engine.ptx.findings import Finding
@@ -46,6 +48,7 @@ from engine.ptx.syntax import (
 from tests.engine.ptx import kernels
 
 ROOT = Path(__file__).resolve().parent.parent
+TOLD = "told at its line"
 EACH = 5  # sites of one operator in one kernel
 
 
@@ -301,16 +304,19 @@ def judge(name: str, module: Module, fault: Fault, most: int, seed: int | None =
             )  # fmt: skip
             if ordered or lines & chain:
                 return Result(name, fault.operator, line, "at its line", _said(f))
-        return Result(name, fault.operator, line, "found", _said(outcome.findings[0]))
+        first = outcome.findings[0]
+        way = origin(changed, first.at) if first.kind in ADDRESSED else []
+        near, named = _lines(way)
+        return Result(name, fault.operator, line, TOLD if chain & near else "found", _said(first),
+                      "", len(named))  # fmt: skip
     known = made.tensors[-1].set
     if made.error() > made.bound or (known is not None and not known.all()):
         said = [f"error {made.error():.3g}" if known is None or known.all() else "not all written"]
         told = _told(name, changed, made)
-        lines = {str(_own(at)) for at in told.named}
-        chain = {str(x) for at in told.named if at.source for x in at.source.chain()}
-        near = fault.at.source is not None and str(fault.at.source) in chain
-        return Result(name, fault.operator, line, "told at its line" if near else "wrong output",
-                      "; ".join([*said, *told.lines]), "", len(lines))  # fmt: skip
+        near, named = _lines(told.named)
+        return Result(name, fault.operator, line,
+                      TOLD if str(fault.at.source) in near else "wrong output",
+                      "; ".join([*said, *told.lines]), "", len(named))  # fmt: skip
     return Result(name, fault.operator, line, "nothing", "",
                   _why(name, module, fault, line, made))  # fmt: skip
 
@@ -319,11 +325,18 @@ def _told(name: str, module: Module, made: kernels.Made) -> Told:
     """What `cubridge check` tells of such an output."""
     observer, output = Observer(), made.tensors[-1]
     seen, sites = watched(module)
-    kernels.execute(name, seen, observer=observer, most=10_000_000)
+    kernels.execute(name, seen, observer=observer)
     by = set(output.by.tolist())
     stores = [at for k in module.kernels.values() for at in k.code if at.line in by]
     first = None if made.numbers is None else first_wrong(made.numbers, steps(observer, sites))
     return told(first, module, stores, lambda at: str(_own(at)).rsplit("/", 1)[-1])
+
+
+def _lines(instructions: Sequence[Instruction]) -> tuple[set[str], set[str]]:
+    """The lines that instructions are of, with all that they were inlined at; and those told."""
+    known = [at for at in instructions if at.source is not None]
+    chains = (x for at in known if at.source is not None for x in at.source.chain())
+    return set(map(str, chains)), {str(_own(at)) for at in known}
 
 
 def _own(at: Instruction) -> Location | None:

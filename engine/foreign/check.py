@@ -19,6 +19,8 @@ from engine.foreign.compile import Compiled, Flags, compile_kernel
 from engine.foreign.explain import explain
 from engine.foreign.includes import reached, read_included
 from engine.foreign.launcher import Launcher, read_launcher
+from engine.foreign.numbers.flow import origin
+from engine.foreign.numbers.told import in_order, places
 from engine.foreign.reach import Launches, kernel_words, preprocessed, reached_functions
 from engine.foreign.record import Executed, execute, launched
 from engine.foreign.reference import Difference, Reference, compare, read_reference, want
@@ -26,6 +28,7 @@ from engine.ptx.findings import Finding
 from engine.ptx.syntax import Instruction, Location, Module
 
 VALUES = ("random", "peaked")  # what a case that a person names is run with
+ADDRESSED = ("out of bounds", "misaligned", "race", "early read")
 ELEMENTS = ("bf16", "f16", "f32")  # of tensors whose type the caller chooses
 
 
@@ -41,6 +44,7 @@ class Checked:
         nvcc: what compiling took before all cases, in seconds of the clock and of all processors.
         why: of the first case that differs: which of its numbers are the reference's, and the first
             that are not.
+        module: what was executed.
     """
 
     case: Case
@@ -51,6 +55,7 @@ class Checked:
     not_launched: tuple[str, ...] = ()
     nvcc: tuple[float, float] = (0.0, 0.0)
     why: tuple[str, ...] = ()
+    module: Module | None = None
 
     @property
     def findings(self) -> Iterator[Finding]:
@@ -105,7 +110,8 @@ def check_kernel(
                 inputs = draw(entry, sizes)
                 _, made = execute(at.compiled, entry, sizes, inputs, {}, asked.flags.arch,
                                   at.folder, memory_only=True)  # fmt: skip
-                yield Checked(case, tuple(made), not_launched=at.not_launched, nvcc=nvcc)
+                yield Checked(case, tuple(made), not_launched=at.not_launched, nvcc=nvcc,
+                              module=at.compiled.module)  # fmt: skip
                 continue
             if not at.reference.allows(sizes):
                 raise InputError(f"{at.reference.path.name} is not defined for {case}")
@@ -127,11 +133,11 @@ def check_kernel(
                 if not isinstance(again, str):
                     why = explain(
                         at.compiled, entry, again, at.reference.scalars, asked.flags.arch,
-                        at.folder, again.numbers, made, differences[0],
+                        at.folder, made, differences[0],
                         lambda x: place_words(x, asked.source),
                     ).lines  # fmt: skip
             yield Checked(case, tuple(made), tuple(differences), errors, "", at.not_launched, nvcc,
-                          why)  # fmt: skip
+                          why, at.compiled.module)  # fmt: skip
 
 
 def kernels_of_cases(
@@ -254,6 +260,14 @@ def place_words(instruction: Instruction, source: Path) -> str:
     chain = instruction.source.chain() if instruction.source else ()
     own = [p.line for p in chain if Path(p.file).resolve() == source.resolve()]
     return f"{at} (from {own[1]})" if len(own) > 1 else str(at)
+
+
+def made_at(checked: Checked, finding: Finding, source: Path) -> str:
+    """The lines that make the address of an access that is wrong; "" where that is not to blame."""
+    if checked.module is None or finding.kind not in ADDRESSED:
+        return ""
+    made = in_order(origin(checked.module, finding.at))
+    return places(made, lambda x: place_words(x, source))
 
 
 def shorter(findings: Sequence[Finding], source: Path) -> list[Finding]:

@@ -13,7 +13,6 @@ import numpy as np
 
 from engine.foreign.compile import Compiled
 from engine.foreign.launcher import SIZES, Launcher
-from engine.foreign.numbers.expected import Attention
 from engine.foreign.numbers.first import first_wrong
 from engine.foreign.numbers.told import Told, Where, told
 from engine.foreign.numbers.watched import steps, watched
@@ -26,17 +25,17 @@ MOST = 40_000_000  # thread instructions of which every number is kept: about a 
 
 
 def explain(
-    compiled: Compiled, launcher: Launcher, wanted: Wanted, scalars: Mapping[str, int | float | bool],
-    arch: str, folder: Path, spec: Attention | None, launches: list[Executed],
+    compiled: Compiled, launcher: Launcher, wanted: Wanted,
+    scalars: Mapping[str, int | float | bool], arch: str, folder: Path, launches: list[Executed],
     difference: Difference, where: Where,
 ) -> Told:  # fmt: skip
     """What is known of an output that differs.
 
     Args:
-        spec: the numbers that lead to it; None where the reference is no plain softmax attention.
+        wanted: the case with the numbers that lead to O, where the reference has them.
         launches: the case as it ran before.
     """
-    observer = Observer()
+    observer, spec = Observer(), wanted.numbers
     module, sites = watched(compiled.module)
     if spec is None or sum(x.thread_instructions for x in launches) > MOST:
         module, sites, spec = compiled.module, {}, None

@@ -139,8 +139,9 @@ class Difference:
         which = f" ({self.which})" if self.which else ""
         got = "nothing wrote it" if self.got is None else f"got {self.got:.6g}"
         return (
-            f"{self.tensor.upper()} is wrong in {self.wrong} of {self.of} elements{which}: the first "
-            f"at {place}: expected {self.expected:.6g}, {got} (allowed error {self.bound:.2g})"
+            f"{self.tensor.upper()} is wrong in {self.wrong} of {self.of} elements{which}: the "
+            f"first at {place}: expected {self.expected:.6g}, {got} (allowed error "
+            f"{self.bound:.2g})"
         )
 
 

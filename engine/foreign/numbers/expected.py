@@ -11,7 +11,8 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 LOG2E = float(np.log2(np.e))
 PRODUCTS, SCORES, MASK = "the products q . k", "the scores", "the mask"
-MAXIMA, WEIGHTS, SUMS, LSE, OUT = "the rows' maxima", "the weights", "the rows' sums", "the LSE", "O"
+MAXIMA, WEIGHTS, SUMS = "the rows' maxima", "the weights", "the rows' sums"
+LSE, OUT = "the LSE", "O"
 # What each kind is made of.
 MADE_OF = {SCORES: (PRODUCTS,), MASK: (SCORES,), MAXIMA: (SCORES, MASK), SUMS: (WEIGHTS, MAXIMA),
            WEIGHTS: (SCORES, MASK, MAXIMA), LSE: (MAXIMA, SUMS), OUT: (WEIGHTS, SUMS)}  # fmt: skip
@@ -73,7 +74,7 @@ def kinds(spec: Attention) -> Iterator[Kind]:
         yield Kind(PRODUCTS, "bhij", _times(spec.products, units), 1e-5, 3e-5)
     yield Kind(SCORES, "bhij", _times(spec.scores, units | plain), 1e-5, 3e-5)
     rows = np.where(spec.keep, spec.scores, -np.inf)
-    live = spec.keep.any(-1)
+    live: Array = np.asarray(spec.keep.any(-1))
     with np.errstate(all="ignore"):
         most = rows.max(-1, initial=-np.inf)
         total = np.exp(rows - most[..., None]).sum(-1)
@@ -95,7 +96,8 @@ def _times(values: Array, units: Mapping[str, float]) -> dict[str, Array]:
 def _weights(rows: Array, most: Array, lse: Array) -> dict[str, Array]:
     """By the row's maximum over all keys, by its sum, or by its maximum up to the end of a tile."""
     count = rows.shape[-1]
-    forms = {"": np.exp(rows - most[..., None]), "after the division": np.exp(rows - lse[..., None])}
+    forms = {"": np.exp(rows - most[..., None])}
+    forms["after the division"] = np.exp(rows - lse[..., None])
     for tile in _TILES:
         if tile >= count:
             break

@@ -19,7 +19,7 @@ from engine.foreign.numbers.watched import Part, Step, registers
 Array = np.ndarray[Any, Any]
 _MOST = 0.5  # of what an instruction made
 _MOVED = 1.0173  # what would be hit by chance
-_SOME = 0.1  # where some instructions of a line may have made it
+_SOME = 0.03  # where some instructions of a line may have made it
 _SAMPLE = 2000
 _ALONE = 400  # numbers of one instruction that are looked at
 _FEW = 16  # numbers
@@ -145,20 +145,20 @@ class _Table:
         return np.asarray(near * (np.abs(values) + floor))
 
     def parts(self, steps: Sequence[Step]) -> Iterator[Part]:
-        """The parts most of whose numbers are of this kind: all of a step, or some by themselves."""
+        """The parts most of whose numbers are of this kind: all of a step, or some alone."""
         for step in steps:
             share = self.share([self.mine(p) for p in step.parts])
             if share >= _MOST:
                 yield from step.parts
             elif share > _SOME and len(step.parts) > 1:
-                yield from (p for p in step.parts if self.share([self.mine(p)[:_ALONE]]) >= _MOST)
+                yield from (p for p in step.parts if self.share([self.mine(p)], _ALONE) >= _MOST)
 
     def mine(self, part: Part) -> Array:
         return part.last if self.kind.ends else part.values
 
-    def share(self, values: Sequence[Array]) -> float:
+    def share(self, values: Sequence[Array], most: int = _SAMPLE) -> float:
         """Which part of numbers is in the table; less than `_MOST` where they may be by chance."""
-        each = _SAMPLE // len(values) + 1
+        each = most // len(values) + 1
         sample = np.concatenate([v[:: len(v) // each + 1] for v in values])
         sample = np.unique(sample[_telling(sample)])
         if not len(sample):

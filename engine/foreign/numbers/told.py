@@ -10,7 +10,7 @@ import numpy as np
 
 from engine.foreign.numbers.expected import CHAIN, MADE_OF, MASK, OUT, SCORES
 from engine.foreign.numbers.first import First, Made
-from engine.foreign.numbers.watched import between, blocks
+from engine.foreign.numbers.flow import between, blocks, values
 from engine.ptx.syntax import Instruction, Module
 
 Array = np.ndarray[Any, Any]
@@ -35,40 +35,41 @@ def told(first: First | None, module: Module, stores: Sequence[Instruction], whe
         stores: what writes the output.
     """
     if first is None:
-        return Told((f"written at {_places(stores, where)}",), tuple(stores))
+        way = in_order([*values(module, stores), *stores])
+        return Told((f"made and written at {places(way, where)}",) if way else (), tuple(way))
     wrong, right = first.wrong, {m.kind.name: m for m in first.right}
     known = [p for m in first.right for p in m.parts]
-    said = [f"{m.kind.name} ({_places([m.parts[0].at], where)})" for m in first.right]
+    said = [f"{m.kind.name} ({places([m.parts[0].at], where)})" for m in first.right]
     lines = [f"the reference's: {', '.join(said)}"] if said else []
     if wrong is not None:
         start = [p for name in MADE_OF.get(wrong.kind.name, ()) if name in right
                  for p in right[name].parts]  # fmt: skip
-        made = _unique(p.at for p in wrong.parts)
-        way = _unique(between(module, start, wrong.parts, known))
-        lines.append(f"the first that are not: {wrong.kind.name} ({_places(made, where)}): "
+        made = in_order(p.at for p in wrong.parts)
+        way = in_order(between(module, start, wrong.parts, known))
+        lines.append(f"the first that are not: {wrong.kind.name} ({places(made, where)}): "
                      f"{_lacking(wrong)}")  # fmt: skip
         if way:
-            lines.append(f"on the way there: {_places(way, where)}")
+            lines.append(f"on the way there: {places(way, where)}")
         rows = wrong.lacks.mean(-1) > 0.3  # a few are hit by others
         if wrong.kind.name == SCORES and not rows.all() and not wrong.lacks[~rows].any():
-            way = _unique(blocks(module, wrong.parts))
+            way = in_order(blocks(module, wrong.parts))
             lines.append(f"of those rows there are none at all; blocks are told apart at "
-                         f"{_places(way, where)}")  # fmt: skip
-        return Told(tuple(lines), tuple(_unique([*made, *way])))
+                         f"{places(way, where)}")  # fmt: skip
+        return Told(tuple(lines), tuple(in_order([*made, *way])))
     if not right:
         code = [at for kernel in module.kernels.values() for at in kernel.code]
-        named = _unique(at for at in code if at.name in _PRODUCTS)
-        named = named or _unique(at for at in code if at.name == "fma")
+        named = in_order(at for at in code if at.name in _PRODUCTS)
+        named = named or in_order(at for at in code if at.name == "fma")
         lines.append(f"none of the reference's scores were found; products are made at "
-                     f"{_places(named, where)}")  # fmt: skip
+                     f"{places(named, where)}")  # fmt: skip
         return Told(tuple(lines), tuple(named))
     missing = [name for name in CHAIN if name not in right]
     start = [p for name in missing for of in MADE_OF[name] if of in right for p in right[of].parts]
     start += right[OUT].parts if OUT in right else ()
-    way = _unique([*between(module, start, (), known), *stores])
+    way = in_order([*between(module, start, (), known), *stores])
     if missing:
         lines.append(f"not found: {', '.join(missing)}")
-    lines.append(f"what comes next: {_places(way, where)}")
+    lines.append(f"what comes next: {places(way, where)}")
     return Told(tuple(lines), tuple(way))
 
 
@@ -99,7 +100,7 @@ def elements(wrong: Array, unset: Array, axes: str) -> str:
     return "; ".join(said)
 
 
-def _places(instructions: Iterable[Instruction], where: Where) -> str:
+def places(instructions: Iterable[Instruction], where: Where) -> str:
     """Their places, each once, one after the other where they are few: `a.cu:3, 7, b.h:9`."""
     found = list(dict.fromkeys(where(at) for at in instructions))
     if len(found) > _LINES:
@@ -113,7 +114,7 @@ def _places(instructions: Iterable[Instruction], where: Where) -> str:
     return ", ".join(out)
 
 
-def _unique(instructions: Iterable[Instruction]) -> list[Instruction]:
+def in_order(instructions: Iterable[Instruction]) -> list[Instruction]:
     """Each once, by their lines, without those whose place in the source is not known."""
     known = {id(at): at for at in instructions if at.source is not None}
     return sorted(known.values(), key=_line)

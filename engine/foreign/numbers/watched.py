@@ -9,7 +9,17 @@ from typing import Any
 import numpy as np
 
 from engine.ptx.isa.observe import Observer
-from engine.ptx.syntax import Address, Special, Immediate, Instruction, Kernel, Module, Operand, Pair, Register, Vector
+from engine.ptx.syntax import (
+    Address,
+    Immediate,
+    Instruction,
+    Kernel,
+    Module,
+    Operand,
+    Pair,
+    Register,
+    Vector,
+)
 
 Array = np.ndarray[Any, Any]
 _NOT_MADE = {"mov", "st", "red", "bra", "ret", "bar", "observe"}  # or nothing new
@@ -101,65 +111,6 @@ def registers(operands: Sequence[Operand], addresses: bool = False) -> Iterator[
                 yield from registers((first, second), addresses)
             case Address(base, _, coordinates) if addresses:
                 yield from registers((base, *coordinates))
-
-
-def between(
-    module: Module, start: Sequence[Part], end: Sequence[Part], known: Sequence[Part]
-) -> Iterator[Instruction]:
-    """The instructions that compute with what the first parts left in registers, and with what is
-    made of it, up to the last parts; without those, up to stores. What the known parts are made of
-    is none of them: all of their numbers are right."""
-    for name, kernel in module.kernels.items():
-        first, last, right = (
-            {p.register for p in parts if p.kernel == name} for parts in (start, end, known)
-        )
-        sure = {id(p.at) for p in known} | _reached(kernel.code[::-1], right, forward=False)
-        code = [at for at in kernel.code if id(at) not in sure]
-        after = _reached(code, first, forward=True) if first else set()
-        before = _reached(code[::-1], last, forward=False) if last else after
-        yield from (at for at in code if id(at) in after & before)
-
-
-def _reached(code: Sequence[Instruction], held: set[str], forward: bool) -> set[int]:
-    """What computes with the registers, or with `forward` off makes them, and so on, loops
-    included; and the numbers that it begins with."""
-    out: set[int] = set()
-    taken = set(held)
-    count = -1
-    while count < len(taken):
-        count = len(taken)
-        for at in code:
-            writes = set() if at.name in ("st", "red") else set(registers(at.operands[:1]))
-            reads = set(registers(at.operands[1:]))
-            if at.name == "wgmma":
-                reads |= writes
-            if taken & (reads if forward else writes):
-                out |= {id(at)} if at.name != "mov" else set()
-                taken |= writes if forward else reads
-    if forward:
-        read = {r for at in code if id(at) in out for r in registers(at.operands)}
-        out |= {id(at) for at in code if at.name == "mov" and at.type == "f32"
-                and isinstance(at.operands[1], Immediate) and read & set(registers(at.operands[:1]))}  # fmt: skip
-    return out
-
-
-def origin(module: Module, at: Instruction) -> list[Instruction]:
-    """The instructions that made the address, the coordinates or the condition of one, in
-    registers."""
-    for kernel in module.kernels.values():
-        if any(at is other for other in kernel.code):
-            held = set(registers(at.operands, addresses=True))
-            held |= {at.guard.name} if at.guard is not None else set()
-            made = _reached(kernel.code[::-1], held, forward=False)
-            return [other for other in kernel.code if id(other) in made]
-    return []
-
-
-def blocks(module: Module, parts: Sequence[Part]) -> list[Instruction]:
-    """Where the kernels that made these parts read their block's number."""
-    names = {p.kernel for p in parts}
-    return [at for n in names for at in module.kernels[n].code for o in at.operands
-            if isinstance(o, Special) and o.name.startswith("%ctaid")]  # fmt: skip
 
 
 def steps(observer: Observer, sites: Mapping[int, Site]) -> list[Step]:

@@ -39,8 +39,8 @@ def wanted(payload: Mapping[str, Any]) -> dict[str, Any]:
     Args:
         payload: the reference (`spec`, `options`, its `recipe` or None), `sizes`, how values are
             drawn (`values`, `seed`), the kernel's type of each tensor that it takes (`types`, by
-            role or name), and the `folder` for NAME.npy of each, o.npy and lse.npy; with `numbers` also
-        products.npy, scores.npy and keep.npy, where O is the softmax's plain sum.
+            role or name), and the `folder` for NAME.npy of each, o.npy and lse.npy; with `numbers`
+            also products.npy, scores.npy and keep.npy, where O is the softmax's plain sum.
 
     Returns:
         All sizes of the case; `bound` of O's error, and `lse_bound`, None where the reference has
