@@ -117,7 +117,10 @@ def want(
     lse = None if answer["lse_bound"] is None else np.load(folder / "lse.npy")
     o, way = np.load(folder / "o.npy"), None
     if numbers and (folder / "keep.npy").exists():
-        way = Attention(*(np.load(folder / f"{n}.npy") for n in ("products", "scores", "keep")), o)
+        products, scores, keep = (
+            np.load(folder / f"{n}.npy") for n in ("products", "scores", "keep")
+        )
+        way = Attention(products, scores, keep, o)
     return Wanted(answer["sizes"], inputs, o, answer["bound"], lse, answer["lse_bound"] or 0.0, way)
 
 

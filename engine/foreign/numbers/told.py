@@ -39,7 +39,8 @@ def told(first: First | None, module: Module, stores: Sequence[Instruction], whe
         return Told((f"made and written at {places(way, where)}",) if way else (), tuple(way))
     wrong, right = first.wrong, {m.kind.name: m for m in first.right}
     known = [p for m in first.right for p in m.parts]
-    said = [f"{m.kind.name} ({places([m.parts[0].at], where)})" for m in first.right]
+    said = [" ".join(filter(None, (m.kind.name, m.form, f"({places([m.parts[0].at], where)})")))
+            for m in first.right]  # fmt: skip
     lines = [f"the reference's: {', '.join(said)}"] if said else []
     if wrong is not None:
         start = [p for name in MADE_OF.get(wrong.kind.name, ()) if name in right
@@ -149,7 +150,8 @@ def pattern(wrong: Array, axes: str) -> str:
     """Which elements are wrong: along each axis, or by how far the key is from the query."""
     said = []
     for n, name in enumerate(axes):
-        one = ranges(wrong.any(tuple(m for m in range(wrong.ndim) if m != n)))
+        others = tuple(m for m in range(wrong.ndim) if m != n)
+        one = ranges(np.asarray(wrong.any(others)))
         if one != "all":
             said.append(f"{name} {one}")
     if axes.endswith("ij"):
