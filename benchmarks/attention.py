@@ -49,7 +49,7 @@ from engine.service.session.workbench import Bench, find_kernel  # noqa: E402
 from engine.worker.contests.registry import GROUPS  # noqa: E402
 from engine.worker.orchestration.job_options import shape  # noqa: E402
 from engine.worker.orchestration.results import outlives  # noqa: E402
-from engine.worker.problems.timed_shapes import FORM  # noqa: E402
+from engine.worker.problems.problem_sizes import FORM  # noqa: E402
 from sessions.store import Store  # noqa: E402
 
 
@@ -217,7 +217,7 @@ def main() -> int:
     showing.add_argument("records", type=Path, nargs="*")
     actions.add_parser("readme", help="write the tables of README.md and docs, and plots")
     actions.add_parser("predict", help="predict every recorded time again")
-    plotting = actions.add_parser("plot", help="write bars and predictions as SVG and PNG")
+    plotting = actions.add_parser("plot", help="write bars and predictions as SVG")
     plotting.add_argument("folder", type=Path, nargs="?", default=PLOTS)
     plotting.add_argument("--records", type=Path, nargs="*")
     options = parser.parse_args()

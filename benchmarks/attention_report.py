@@ -24,10 +24,10 @@ from benchmarks.scatter import Point, scatter  # noqa: E402
 from engine.gpu.bench_bars import groups_of, notes_of  # noqa: E402
 from engine.gpu.predicted import HELD, OURS, resources_of  # noqa: E402
 from engine.report.bars import Group, bars  # noqa: E402
-from engine.report.picture import Picture, png, svg  # noqa: E402
+from engine.report.picture import Picture, svg  # noqa: E402
 from engine.worker.contests.around import AROUND  # noqa: E402
 from engine.worker.contests.registry import NEEDS  # noqa: E402
-from engine.worker.orchestration.rates import rate_of  # noqa: E402
+from engine.worker.orchestration.device import rate_of  # noqa: E402
 
 README = ROOT / "README.md"
 MEASURED = ROOT / "docs" / "measured.md"
@@ -524,11 +524,10 @@ def plots(records: Sequence[Mapping[str, Any]]) -> dict[str, Picture]:
 
 
 def write_plots(records: Sequence[Mapping[str, Any]], folder: Path) -> list[Path]:
-    """Each plot as SVG and PNG; the files."""
+    """Each plot as SVG; the files."""
     folder.mkdir(parents=True, exist_ok=True)
     files = []
     for name, picture in plots(records).items():
         (folder / f"{name}.svg").write_text(svg(picture), encoding="utf-8")
-        (folder / f"{name}.png").write_bytes(png(picture))
-        files += [folder / f"{name}.svg", folder / f"{name}.png"]
+        files.append(folder / f"{name}.svg")
     return files

@@ -47,7 +47,8 @@ from engine.llm.client import ServerClient
 from engine.llm.record import Recorder
 from engine.llm.settings import Limits, Settings, load_settings
 from engine.llm.types import Client, Listen, Parameters, Reply, Request, deaf
-from engine.service.models.llm import ModelTransfer, Outgoing, Result, Wish
+from engine.service.models.llm import ModelTransfer, Wish
+from engine.service.models.llm_conversation import Outgoing, Result
 from engine.service.session.adaptation import Adaptation, start
 from engine.service.session.content import LIFTED
 from engine.service.session.session_options import choose_options
@@ -55,6 +56,7 @@ from engine.service.session.workbench import Bench, find_kernel
 from engine.transfer.llm.editing import Edit
 from engine.transfer.llm.loop import Attempt
 from engine.types import Artifact, Stage
+from engine.types.plain import object_of
 from sessions.events import ArtifactSet
 from sessions.store import Store
 
@@ -172,7 +174,7 @@ def run_task(
         "pass_at_1": bool(complete) and complete[0].passed,
         "repaired": result is not None and result.passed,
         "rounds": args.rounds,
-        "tokens": None if result is None else result.usage.to_json(),
+        "tokens": None if result is None else object_of(result.usage),
         "model_seconds": round(sum(a.reply.seconds for a in attempts), 1),
         "seconds": round(time.monotonic() - begin, 1),
         "error": error,

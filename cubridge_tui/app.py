@@ -37,11 +37,12 @@ from cubridge_tui.screens.palette import ActionProvider
 from cubridge_tui.steady import Keys, Tidy, look_at_new, steady
 from cubridge_tui.type_ahead import LONGEST, Passed, TypeAhead, TypedInto
 from engine.errors import advice
-from sessions.store import Store
+from sessions.listing import Listing
 
 if TYPE_CHECKING:
     from engine.service.session.adaptation import Beginning
     from engine.service.session.workbench import Bench
+    from sessions.store import Store
 
 TERMINAL_SECONDS = 1.0
 YOUNG_SECONDS = 0.03  # between a key's repaint and a look at the new objects
@@ -85,7 +86,7 @@ class CuBridgeApp(App[int], inherit_bindings=False):
             self._with_palettes(plain.sixteen)
         self.animation_level = "none"
         self.actor = actor()
-        self.store = Store.open(store)
+        self.listing = Listing.open(store)
         self.cancel = threading.Event()
         self.keys = Keys()
         self._ahead = TypeAhead()
@@ -112,6 +113,13 @@ class CuBridgeApp(App[int], inherit_bindings=False):
 
     def _with_palettes(self, change: Callable[[themes.Palette], themes.Palette]) -> None:
         self.palettes, self.palette = tuple(map(change, self.palettes)), change(self.palette)
+
+    @functools.cached_property
+    def store(self) -> Store:
+        """The sessions' store: to be opened after the first paint, as the bench."""
+        from sessions.store import Store
+
+        return Store(self.listing.path)
 
     @property
     def bench(self) -> Bench:

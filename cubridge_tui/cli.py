@@ -9,6 +9,7 @@ narration. Exit codes: 0 all gates that ran passed, 1 a gate failed, 2 wrong usa
 from __future__ import annotations
 
 import errno
+import gc
 import io
 import os
 import sys
@@ -182,6 +183,9 @@ def start_app(words: list[str]) -> int:
 
         say(f"cubridge: {why}; without one: cubridge adapt --kernel K --spec S")
         return USAGE_ERROR
+    # What is loaded now stays: the collector would only walk it, over and over. `steady` has it
+    # look again, at what comes later.
+    gc.disable()
     from cubridge_tui.app import run
 
     given = {"theme": args.theme, "mouse": False if args.no_mouse else None}

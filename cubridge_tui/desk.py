@@ -32,8 +32,7 @@ from engine.service.session.meanings import decide_meanings
 from engine.service.session.proposal_kinds import ABOUT_LOWERINGS, ABOUT_MEANINGS
 from engine.service.session.session_options import choose_options
 from engine.service.session.workbench import Bench, find_kernel
-from engine.service.writers.person import propose_by_person
-from engine.service.writers.written_meaning import write_meaning, written_text
+from engine.service.writers.person import propose_by_person, write_meaning, written_text
 from engine.types import (
     Artifact,
     Decision,

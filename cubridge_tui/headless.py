@@ -85,7 +85,7 @@ def writing(store: Store, session: str, *, brief: bool = False) -> Iterator[Writ
     `brief`: the app that has it open, if one has, is in nobody's way but while something is saved.
     """
     from engine.errors import StoreError
-    from sessions.writable import check_writable
+    from sessions.store import check_writable
 
     if store.exists():
         check_writable(store)

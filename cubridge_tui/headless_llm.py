@@ -15,7 +15,7 @@ from engine.errors import InputError
 if TYPE_CHECKING:
     from engine.llm.settings import Prices
     from engine.llm.types import Client, Heard, Parameters
-    from engine.service.models.llm import Consent, Outgoing, Result
+    from engine.service.models.llm_conversation import Consent, Outgoing, Result
     from engine.service.session.adaptation import Adaptation
     from engine.transfer.llm.editing import Edit
     from engine.transfer.llm.loop import Attempt
@@ -24,8 +24,7 @@ MOST_ROUNDS, MOST_CANDIDATES = 20, 10
 ROUNDS, CANDIDATES = 3, 1  # where none are named
 STOP = "/stop"
 _OPTIONS = (
-    "rounds", "candidates", "model", "base_url", "ask", "example", "record", "replay", "yes",
-    "steer",
+    "rounds", "candidates", "model", "base_url", "ask", "record", "replay", "yes", "steer",
 )  # fmt: skip
 
 
@@ -49,9 +48,6 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--model", help="the model's name (default: the config file's)")
     group.add_argument("--base-url", help="the server (default: $OPENAI_BASE_URL)")
     group.add_argument("--ask", metavar="TEXT", help="what the model should do, in your words")
-    group.add_argument(
-        "--example", action="append", metavar="SESSION", help="show the model that accepted edit"
-    )
     group.add_argument(
         "--steer", action="store_true",
         help=f"read a line for the model after every failed answer; {STOP} ends the rounds",
@@ -94,24 +90,14 @@ class ModelRun:
 
     def transfer(self, work: Adaptation) -> Result[Edit]:
         """Let the model propose. Raises `InputError` when the person did not agree."""
-        from engine.service.models.llm import (
-            ModelTransfer,
-            Wish,
-            accepted_example,
-            offered_examples,
-        )
+        from engine.service.models.llm import ModelTransfer, Wish
 
         args = self.args
         transfer = ModelTransfer(
             work, self.client, self.model, _consent(args), self.parameters,
             listen=self.narrate.heard, on_attempt=self._kept("transfer"), steer=self._steer,
         )  # fmt: skip
-        store = work.bench.store
-        examples = tuple(accepted_example(store.load(name)) for name in args.example or ())
-        if not examples and not args.replay and not args.quiet:
-            for offered in offered_examples(store, work.package.name, work.writer.id):
-                say(f"could be shown as an example: --example {offered.session} ({offered.title})")
-        result = transfer.run(self.rounds, self.candidates, Wish(args.ask or "", examples=examples))
+        result = transfer.run(self.rounds, self.candidates, Wish(args.ask or ""))
         if not args.quiet:
             say(f"model: {len(result.attempts)} answers, {result.cost(self.prices)}")
         return result

@@ -20,8 +20,9 @@ from cubridge_tui.model.written import decided_regions
 from engine.llm.client import ServerClient
 from engine.llm.settings import Prices, Settings, load_settings
 from engine.llm.types import Message
-from engine.service.models.llm import ModelTransfer, Outgoing, Wish
-from engine.service.models.llm import Result as EditResult
+from engine.service.models.llm import ModelTransfer, Wish
+from engine.service.models.llm_conversation import Outgoing
+from engine.service.models.llm_conversation import Result as EditResult
 from engine.service.models.llm_lift import ModelLift
 from engine.service.models.llm_lower import ModelLower
 from engine.service.session.lowerings import lower_task

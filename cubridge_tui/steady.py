@@ -23,6 +23,7 @@ def steady() -> None:
     gc.set_threshold(*THRESHOLDS)
     # Modules, classes and functions stay for good: most of what a full collection would walk.
     gc.freeze()
+    gc.enable()
 
 
 def look_at_new() -> None:

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from engine.types import Artifact, Stage, sha256_of
 from sessions.events import Event, Unknown, encode_log
 from sessions.fold import fold
-from sessions.git_store import WRITER, GitDir
+from sessions.git_store import SUMMARY, WRITER, GitDir
 from sessions.pack import Object, blob_oid
-from sessions.session import LOG, SUMMARY, Loaded, content_path, summary_of
+from sessions.session import LOG, Loaded, content_path, summary_of
 from sessions.state import SessionState
 from sessions.tree import Tree
 

@@ -8,13 +8,21 @@ reading and writing a log. What the events add up to is `sessions.state`.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
 from engine.types import Decision, Level, Proposal, Stage, Verdict
-from engine.types.plain import SCHEMA_VERSION, JsonObject, plain_json, read, read_object
+from engine.types.plain import (
+    SCHEMA_VERSION,
+    JsonObject,
+    made_of,
+    object_of,
+    plain_json,
+    read,
+    read_object,
+)
 from sessions.ids import check_name, check_sha256, new_event_id
 
 Hashes = Mapping[str, str]
@@ -291,7 +299,7 @@ def encode(event: Event) -> bytes:
         "time": event.time,
         "actor": event.actor,
         "type": event.type,
-        "data": {f.name: _to_plain(getattr(event.body, f.name)) for f in fields(event.body)},
+        "data": object_of(event.body),
     }
     return json.dumps(line, separators=(",", ":"), allow_nan=False).encode("ascii")
 
@@ -324,46 +332,11 @@ def _event_of(obj: JsonObject) -> Event:
     cls = BODIES.get(kind)
     if cls is None:
         raise ValueError(f"this version does not know events of type {kind!r}")
-    data = read(obj, "data", dict)
-    values = {f.name: _READERS[str(f.type)](data[f.name]) for f in fields(cls)}
+    body: Body = made_of(cls, read(obj, "data", dict))
     id_, time, actor = (read(obj, key, str) for key in ("id", "time", "actor"))
-    return Event(id_, time, actor, cls(**values))
-
-
-def _to_plain(value: Any) -> Any:
-    return value.to_json() if hasattr(value, "to_json") else plain_json(value)
+    return Event(id_, time, actor, body)
 
 
 def _text(obj: Mapping[str, object], key: str) -> str:
     value = obj.get(key)
     return value if isinstance(value, str) else ""
-
-
-def _read_str(value: object) -> str:
-    if not isinstance(value, str):
-        raise ValueError(f"expected text, got {type(value).__name__}")
-    return value
-
-
-def _read_mapping(value: object) -> Mapping[str, Any]:
-    if not isinstance(value, dict):
-        raise ValueError(f"expected an object, got {type(value).__name__}")
-    return value
-
-
-def _read_hashes(value: object) -> Hashes:
-    return {name: _read_str(sha256) for name, sha256 in _read_mapping(value).items()}
-
-
-# How a field is read, by its declared type.
-_READERS: Mapping[str, Callable[[object], Any]] = {
-    "str": _read_str,
-    "str | None": lambda value: None if value is None else _read_str(value),
-    "Mapping[str, Any]": _read_mapping,
-    "Hashes": _read_hashes,
-    "Stage": lambda value: Stage(_read_str(value)),
-    "Level": lambda value: Level(_read_str(value)),
-    "Proposal": Proposal.from_json,
-    "Decision": Decision.from_json,
-    "Verdict": Verdict.from_json,
-}

@@ -28,6 +28,8 @@ SESSIONS = "refs/cubridge/sessions/"
 DELETED = "refs/cubridge/deleted/"
 UNDONE = "refs/cubridge/undone/"
 NOTHING = "0" * 40
+STORE_SCHEMA = 1
+SUMMARY = "session.json"  # of each session's commit: what a list of sessions says of it
 WRITER = "CuBridge", "cubridge@localhost"  # of every commit and entry of a reflog
 
 _OID = re.compile(r"[0-9a-f]{40}")

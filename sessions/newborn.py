@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 from sessions.commit import Blob, by_sha256
 from sessions.events import Body, Event, SessionCreated, stamp
 from sessions.fold import fold
-from sessions.session import STORE_SCHEMA, Kept, Loaded
+from sessions.git_store import STORE_SCHEMA
+from sessions.session import Kept, Loaded
 from sessions.store import Store
 from sessions.tree import Tree
 from sessions.writer import Writer

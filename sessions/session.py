@@ -17,15 +17,13 @@ from engine.errors import StoreError
 from engine.types import Artifact, Stage, sha256_of
 from sessions.events import ArtifactSet, Event, TranscriptAdded, decode_log, encode
 from sessions.fold import fold
-from sessions.git_store import SESSIONS, GitDir
+from sessions.git_store import SESSIONS, STORE_SCHEMA, SUMMARY, GitDir
 from sessions.pack import blob_oid
 from sessions.replay import describe
 from sessions.state import SessionState
 from sessions.tree import Tree
 
-STORE_SCHEMA = 1
 LOG = "events.jsonl"
-SUMMARY = "session.json"
 CONTENT = "content/"
 _SEALED = re.compile(r"events/\d{6}\.jsonl")
 

@@ -37,6 +37,7 @@ from sessions.fold import fold, problem_with
 from sessions.git_store import (
     NOTHING,
     SESSIONS,
+    STORE_SCHEMA,
     UNDONE,
     GitDir,
     RefMoved,
@@ -45,7 +46,6 @@ from sessions.git_store import (
 )
 from sessions.lease import Lease
 from sessions.session import (
-    STORE_SCHEMA,
     Loaded,
     Session,
     content_path,

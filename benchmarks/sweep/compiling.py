@@ -86,5 +86,7 @@ def _nvcc(arguments: list[str], folder: Path) -> tuple[str, str]:
         cwd=folder, capture_output=True, text=True, check=False,
     )  # fmt: skip
     said = done.stdout + done.stderr
+    if done.returncode < 0 or "died due to signal" in said:
+        raise OSError(f"nvcc was ended, which says nothing of the text: {said[-300:]}")
     errors = [line for line in said.splitlines() if "error" in line]
     return said, "" if done.returncode == 0 else (errors or [said[-300:]])[0]

@@ -3,7 +3,7 @@ the text checks of G3 for a target. What nothing kills is asked for a reason why
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -20,6 +20,7 @@ from engine.cuir.nodes import (
     Assign,
     Call,
     Function,
+    If,
     Module,
     Num,
     Stmt,
@@ -125,11 +126,10 @@ def _survivor(
         wrong = offence or verify_relift(text, [module])
         if wrong is not None:
             return "killed", f"G3, the text: {wrong}"
-    asked = [(SCHEDULE, _schedule), (ORDER, _order)]
-    if one.statement.startswith("if "):  # what class a tile has, and not where it is put
-        asked.append((LISTS, _classes))
-    for about, functions in asked:
-        if found.is_proven(about) and _differ_in(functions(subject.module), subject.module, module):
+    for about, without in ((SCHEDULE, _schedule), (ORDER, _order), (LISTS, _classes)):
+        if not found.is_proven(about):
+            continue
+        if canonical(without(subject.module)) == canonical(without(module)):
             return "survived", f"a proof: only {about} differs, whose goals are all proven"
     if alike(subject.module, module):
         return "survived", "a proof: the same program in another order"
@@ -176,39 +176,43 @@ def _hosts(module: Module) -> tuple[Function, ...]:
     return tuple(f for f in module.functions if f.kind == "host")
 
 
-def _classes(module: Module) -> set[str | None]:
-    """The kernel that classes tiles."""
-    return {
-        function.name
-        for function in module.functions
-        for _, statement in walk_block(function.body, ())
-        for part in stmt_exprs(statement)
-        if any(isinstance(e, Call) and e.fn == "class_of" for e in walk_expr(part))
-    }
+def _classes(module: Module) -> Module:
+    """Without what the kernel that classes tiles asks: what class a tile has, and not where it is
+    put."""
+
+    def classes(one: Function) -> bool:
+        parts = (part for _, stmt in walk_block(one.body, ()) for part in stmt_exprs(stmt))
+        return any(isinstance(e, Call) and e.fn == "class_of" for p in parts for e in walk_expr(p))
+
+    def unasked(block: tuple[Stmt, ...]) -> tuple[Stmt, ...]:
+        return tuple(replace(s, cond=Num(True)) if isinstance(s, If) else s for s in block)
+
+    return replace(
+        module,
+        functions=tuple(
+            replace(f, body=map_blocks(f.body, unasked)) if classes(f) else f
+            for f in module.functions
+        ),
+    )
 
 
-def _schedule(module: Module) -> set[str | None]:
-    """The functions of the tile schedule."""
+def _schedule(module: Module) -> Module:
+    """Without the functions of the tile schedule."""
     asked = asked_schedule(module)
-    return {asked.count, asked.index, asked.full, asked.lead, asked.tail}
+    return _without(module, {asked.count, asked.index, asked.full, asked.lead, asked.tail})
 
 
-def _order(module: Module) -> set[str | None]:
-    """The functions that say which block of rows a piece of work is."""
+def _order(module: Module) -> Module:
+    """Without the functions that say which block of rows a piece of work is."""
     device = {f.name for f in module.functions if f.kind == "device"}
     parts = [e for o in asked_work(module) for e in (o.batch, o.head, o.row)]
     called = {e.fn for part in parts for e in walk_expr(part) if isinstance(e, Call)}
-    return {*(called & device)}
+    return _without(module, called & device)
 
 
-def _differ_in(names: set[str | None], right: Module, mutant: Module) -> bool:
-    """Whether the modules differ in these functions alone."""
-
-    def rest(module: Module) -> Module:
-        kept = tuple(f for f in module.functions if f.name not in names)
-        return replace(module, functions=kept)
-
-    return canonical(rest(right)) == canonical(rest(mutant))
+def _without(module: Module, names: Set[str | None]) -> Module:
+    kept = tuple(f for f in module.functions if f.name not in names)
+    return replace(module, functions=kept)
 
 
 @lru_cache(maxsize=2)

@@ -280,7 +280,7 @@ ACTIONS: tuple[Action, ...] = (
        every(writable, idle), 4),
     _A("gpu-bench", ("t",), "Time it beside the rivals too, or verify only", "times", GPU, "GPU",
        idle, 5),
-    _A("gpu-export", ("x",), "Write the bars to a PNG or SVG file", "export", GPU, "GPU",
+    _A("gpu-export", ("x",), "Write the bars to an SVG file", "export", GPU, "GPU",
        has_times, 6),
     _A("gpu-next-pane", ("tab",), "Next pane", "", GPU, "GPU"),
     _A("gpu-previous-pane", ("shift+tab",), "Previous pane", "", GPU, "GPU"),

@@ -66,8 +66,7 @@ def run(args: argparse.Namespace) -> int:
     from engine.service.session.session_options import choose_options
     from engine.service.session.workbench import Bench, find_kernel, find_spec
     from engine.spec.python.spec_file import read_source
-    from sessions.store import Store
-    from sessions.writable import check_writable
+    from sessions.store import Store, check_writable
 
     package = find_kernel(args.kernel)
     spec = find_spec(args.spec)

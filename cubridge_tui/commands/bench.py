@@ -26,7 +26,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_runner(parser)
     add_contents(parser)
     parser.add_argument("--samples", type=int, help="timed calls per contestant (default: 30)")
-    parser.add_argument("--plot", metavar="FILE", type=Path, help="bars as .svg or .png")
+    parser.add_argument("--plot", metavar="FILE", type=Path, help="bars as .svg")
     add_store(parser)
     add_json(parser)
 
@@ -94,19 +94,16 @@ def _plot(results: Sequence[Mapping[str, Any]], path: Path) -> None:
     """The times as bars in a picture file."""
     from engine.errors import InputError
     from engine.gpu.bench_bars import groups_of, notes_of
-    from engine.report.bars import bars_png, bars_svg
+    from engine.report.bars import bars
+    from engine.report.picture import svg
 
     title = ", ".join(dict.fromkeys(str(r["name"]) for r in results))
     groups = [g for r in results for g in groups_of(r["times"], r["device"], f"{r['name']}  ")]
     notes = notes_of(results[0]["device"], str(results[0]["method"]))
-    if path.suffix == ".png":
-        data = bars_png(title, groups, notes)
-    elif path.suffix == ".svg":
-        data = bars_svg(title, groups, notes).encode()
-    else:
-        raise InputError(f"{path} is no picture file", fix="name one that ends in .svg or .png")
+    if path.suffix != ".svg":
+        raise InputError(f"{path} is no picture file", fix="name one that ends in .svg")
     try:
-        path.write_bytes(data)
+        path.write_text(svg(bars(title, groups, notes)), encoding="utf-8")
     except OSError as error:
         raise InputError(f"{path} was not written: {error.strerror}") from None
 

@@ -12,7 +12,7 @@ from cubridge_tui.headless import add_json, add_specialisation, add_store, neith
 def configure(parser: argparse.ArgumentParser) -> None:
     from engine.cost.card import cards
     from engine.worker.orchestration.job_options import shape
-    from engine.worker.problems.timed_shapes import FORM
+    from engine.worker.problems.problem_sizes import FORM
 
     parser.add_argument("what", help="a bundled kernel's name, a .cu or .cuir file, or a session")
     parser.add_argument(
@@ -51,15 +51,15 @@ def _share(text: str) -> float:
 
 def run(args: argparse.Namespace) -> int:
     from engine.cost.card import card, card_of_arch, cards
+    from engine.cost.model import lines
     from engine.cost.plan import constants
-    from engine.cost.report import lines
     from engine.cuir.arch import arch_name
     from engine.errors import InputError, StoreError
     from engine.resources import list_kernels
     from engine.service.session.workbench import Bench
     from engine.service.views import session_cost as service
     from engine.spec.recipes.kept_pairs import kept_share
-    from engine.worker.problems.timed_shapes import cases_of, label
+    from engine.worker.problems.problem_sizes import cases_of, label
     from sessions.store import Store
 
     path, state, recipe = Path(args.what), None, None

@@ -23,8 +23,8 @@ def run(args: argparse.Namespace) -> int:
     from engine.service.executed.opened import work_of
     from engine.service.session.disk_inputs import check_spec
     from engine.service.session.workbench import Bench, find_spec
+    from engine.spec.recipes.recipe import describe
     from engine.spec.recipes.recipe_json import recipe_from_json
-    from engine.spec.recipes.recipe_words import describe
     from sessions.store import Store
 
     options = dict(spec_options(args.set))

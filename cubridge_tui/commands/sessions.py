@@ -13,7 +13,8 @@ from cubridge_tui.headless import add_json, add_store, writing
 from cubridge_tui.model.steps import step_words
 
 if TYPE_CHECKING:
-    from sessions.store import SessionSummary, Store
+    from sessions.listing import SessionSummary
+    from sessions.store import Store
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

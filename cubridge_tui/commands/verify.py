@@ -48,7 +48,7 @@ def add_runner(parser: argparse.ArgumentParser) -> None:
 def add_contents(parser: argparse.ArgumentParser) -> None:
     """What goes into the job."""
     from engine.worker.orchestration.job_options import shape
-    from engine.worker.problems.timed_shapes import FORM
+    from engine.worker.problems.problem_sizes import FORM
 
     parser.add_argument(
         "--only",
@@ -76,8 +76,7 @@ def run(args: argparse.Namespace) -> int:
     from engine.service.session.workbench import Bench
     from engine.types import VerdictKind
     from engine.types.trust import beside, rests_on
-    from sessions.store import Store
-    from sessions.writable import check_writable
+    from sessions.store import Store, check_writable
 
     store = Store.open(args.store)
     tell = narrator(args.json)

@@ -17,7 +17,7 @@ from engine.report.bars import Bar, Group
 from engine.report.bars import bars as picture_of_bars
 from engine.report.picture import Picture
 from engine.types import Verdict
-from engine.worker.orchestration.rates import matmul_of, rate_of
+from engine.worker.orchestration.device import matmul_of, rate_of
 
 OURS = "CuBridge"
 FLOPS = "TFLOP/s = 2 (D + Dv) x kept pairs / time"

@@ -16,7 +16,7 @@ from cubridge_tui.text.sanitise import one_line
 from engine import resources
 from engine.errors import CuBridgeError, InputError
 from engine.files import read_file, read_text
-from sessions.store import SessionSummary, Store
+from sessions.listing import Listing, SessionSummary
 
 LARGEST_SPEC = 1_000_000  # bytes of a Python file that is looked at
 MOST_FILES = 200
@@ -96,7 +96,7 @@ class Lists:
         return self.sessions[index] if index < len(self.sessions) else None
 
 
-def read_lists(store: Store, folder: Path) -> Lists:
+def read_lists(store: Listing, folder: Path) -> Lists:
     """The lists as they are now."""
     problem = ""
     sessions: list[SessionSummary] = []
@@ -105,8 +105,9 @@ def read_lists(store: Store, folder: Path) -> Lists:
     except CuBridgeError as error:
         problem = str(error).replace("\n", " ")
     kernels = [(name, _kernel_words(name)) for name in resources.list_kernels()]
+    bundled = resources.specs_dir()
     specs = own_specs(folder) + [
-        Spec(name, resources.spec_path(name), _words(resources.spec_path(name)), True)
+        Spec(name, bundled / f"{name}.py", _words(bundled / f"{name}.py"), True)
         for name in sorted(resources.list_specs(), key=lambda n: (n != "softcap_causal", n))
     ]
     return Lists(tuple(kernels), tuple(specs), tuple(sessions), str(store.path), problem)
@@ -136,10 +137,9 @@ def own_specs(folder: Path) -> list[Spec]:
 
 
 def _words(path: Path) -> str:
-    with contextlib.suppress(InputError, SyntaxError, ValueError):
-        return (ast.get_docstring(ast.parse(read_file(path, "", LARGEST_SPEC))) or "").split("\n")[
-            0
-        ]
+    """What a bundled spec says of itself: its first line, which is its docstring's."""
+    with contextlib.suppress(InputError):
+        return read_text(path, "").split("\n")[0].strip('"')
     return ""
 
 

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
-from engine.cuir.integers import integers_in
-from engine.cuir.nodes import Compare, Expr, Module, walk_expr
+from engine.cuir.nodes import Compare, Expr, Module, integers_in, walk_expr
 from engine.cuir.static.device_scalars import DeviceScalars
 from engine.errors import CuBridgeError
 from engine.gates.analysis.tile_sizes import tiles_of

@@ -95,7 +95,7 @@ def owed(state: SessionState) -> Owed:
             ops = f"{opaque} ops have" if opaque > 1 else "1 op has"
             words = f"{ops} no meaning: M asks a model, e writes it, w goes there; s goes on so"
             return Owed(words, "ask-model", Step.PROPOSE)
-        words = "Read the spec (this runs its code) and let the rules propose"
+        words = "Run the spec's code to read it, and let the rules propose"
         return Owed(words, "step", Step.PROPOSE)
     count = _open_edits(state)
     if count:

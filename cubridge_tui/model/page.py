@@ -21,7 +21,7 @@ from cubridge_tui.model.snapshot import Snapshot, View
 from cubridge_tui.model.story import Beat
 from cubridge_tui.text.sanitise import visible, visible_lines
 from engine.report.picture import Picture, svg
-from engine.spec.recipes.recipe_words import at_lines
+from engine.spec.recipes.recipe import at_lines
 from engine.types import Decision, Hunk, Proposal, Stage
 from engine.types.trust import beside, rests_on
 

@@ -6,10 +6,6 @@ The log's line comes from `sessions.replay.describe`; summaries in older stores 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-
-from sessions.events import Event, ProposalMade, VerdictGiven
-from sessions.replay import describe, plain
 
 _HASH = "[0-9a-f]{12}"
 _WORDS = (
@@ -34,11 +30,3 @@ def step_words(step: str) -> str:
         changed = re.sub(rf" {_HASH}(?=,|$)", "", step.removeprefix("inputs changed: "))
         return f"changed the {changed}"
     return step
-
-
-def news(events: Sequence[Event]) -> str:
-    """What others did, by the last of their events that says most; empty where they did nothing."""
-    telling = [e for e in events if isinstance(e.body, ProposalMade | VerdictGiven)] or [*events]
-    if not telling:
-        return ""
-    return f"{plain(telling[-1].actor)}: {step_words(describe(telling[-1]))}"

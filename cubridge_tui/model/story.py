@@ -14,15 +14,18 @@ from sessions.events import (
     Accepted,
     ArtifactSet,
     Committed,
+    Event,
     HunkCommented,
     HunkDecided,
     InputsSet,
+    ProposalMade,
     Redone,
     TranscriptAdded,
     Undone,
+    VerdictGiven,
     stroke_end,
 )
-from sessions.replay import Step, plain
+from sessions.replay import Step, describe, plain
 from sessions.state import SessionState
 
 _FOLDED = (ArtifactSet, TranscriptAdded, InputsSet)  # a machine's doing, told by what it is part of
@@ -177,3 +180,12 @@ def _seconds(before: str, now: str) -> float | None:
         return max(passed.total_seconds(), 0.0)
     except (ValueError, TypeError, OverflowError):
         return None
+
+
+def news(events: Sequence[Event]) -> str:
+    """What others did, by the last of their events that says most; empty where they did nothing."""
+    telling = [e for e in events if isinstance(e.body, ProposalMade | VerdictGiven)] or [*events]
+    if not telling:
+        return ""
+    who, what = plain(telling[-1].actor), step_words(describe(telling[-1]))
+    return what if what.startswith(f"{who} ") else f"{who}: {what}"

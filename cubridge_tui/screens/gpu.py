@@ -302,13 +302,11 @@ class GpuScreen(ActionScreen):
         self._submit("import", lambda: gpu_desk.take_result(desk, path), self._verdict_said)
 
     def do_gpu_export(self) -> None:
-        name = f"{self.owner.session}-times.png"
-        self.app.push_screen(
-            Prompt("Write the bars to (.png or .svg):", name, _picture), self._export
-        )
+        name = f"{self.owner.session}-times.svg"
+        self.app.push_screen(Prompt("Write the bars to (.svg):", name, _picture), self._export)
 
     def _export(self, text: str | None) -> None:
-        from engine.report.picture import png, svg
+        from engine.report.picture import svg
 
         verdict = self.verdict
         if text is None or verdict is None:
@@ -316,14 +314,10 @@ class GpuScreen(ActionScreen):
         path = Path(text.strip()).expanduser()
         shown = picture(self.snap.title, verdict.details)
         try:
-            data = png(shown) if path.suffix == ".png" else svg(shown).encode()
             with path.open("xb") as file:
-                file.write(data)
+                file.write(svg(shown).encode())
         except OSError as error:
             self.say(f"{path} was not written: {error.strerror}", "fail")
-            return
-        except CuBridgeError as error:
-            self.say(str(error).replace("\n", " "), "fail")
             return
         self.say(f"written: {path}")
 
@@ -342,5 +336,4 @@ def _named(text: str) -> str:
 
 
 def _picture(text: str) -> str:
-    known = Path(text.strip()).suffix in (".png", ".svg")
-    return "" if known else "a name that ends in .png or .svg"
+    return "" if Path(text.strip()).suffix == ".svg" else "a name that ends in .svg"

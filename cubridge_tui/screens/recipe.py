@@ -13,7 +13,7 @@ from cubridge_tui.text.cells import split_lines
 from cubridge_tui.widgets.code_pane import CodePane
 from cubridge_tui.widgets.line import Line
 from engine.cuir.printer import print_expr
-from engine.spec.recipes.recipe_words import at_lines
+from engine.spec.recipes.recipe import at_lines
 
 LEAST_WORDS = 48  # columns in which a clause can be read
 

@@ -18,7 +18,6 @@ from cubridge_tui.screens.base import ActionScreen, bindings
 from cubridge_tui.screens.dialogs import Prompt
 from cubridge_tui.widgets.code_pane import CodePane
 from cubridge_tui.widgets.line import Banner, KeyBar, Line
-from sessions.events import TitleSet
 
 LISTS = ("kernels", "specs", "sessions")
 NARROW = 100  # columns in which the words of a spec need two lines
@@ -109,7 +108,7 @@ class StartScreen(ActionScreen):
         self.say(f"looked again: {', '.join(counts)}")
 
     def _read(self) -> None:
-        self.lists = read_lists(self.cubridge.store, Path.cwd())
+        self.lists = read_lists(self.cubridge.listing, Path.cwd())
         for name in LISTS:
             pane = self.query_one(f"#{name}", CodePane)
             pane.show(
@@ -277,6 +276,8 @@ class StartScreen(ActionScreen):
         store, actor = self.cubridge.store, self.cubridge.actor
 
         def rename() -> None:
+            from sessions.events import TitleSet
+
             with store.writer(session) as writer:
                 writer.append([TitleSet(title or "")], actor=actor)
 

@@ -118,7 +118,7 @@ class CodePane(PaintedRows, can_focus=True):
         self.content = content
         rows = content.rows
         self._strips.show(content, spans)
-        self._links, self._ops = {}, ()
+        self._links, self._ops, self._expected = {}, (), None
         self._anchor = None
         # A tab is at most four cells; wide characters are counted when they are met.
         longest = max((len(r.text) + 3 * r.text.count("\t") for r in rows), default=0)
@@ -246,12 +246,18 @@ class CodePane(PaintedRows, can_focus=True):
             self.next_match(1)
         return count
 
-    def next_match(self, step: int) -> bool:
+    def next_match(self, step: int) -> int | None:
+        """The cursor to the next match (1) or the previous one (-1); where the same step leads
+        then."""
+        found = self._match(step)
+        if found is None:
+            return None
+        self.go_to(found, aside=True)
+        return self._match(step)
+
+    def _match(self, step: int) -> int | None:
         count, words = len(self.content.rows), self._strips.words
-        found = search.find(self.shown_line, count, words, self.cursor, step)
-        if found is not None:
-            self.go_to(found, aside=True)
-        return found is not None
+        return search.find(self.shown_line, count, words, self.cursor, step)
 
     # --- selection -------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
+from typing import TYPE_CHECKING
 
 from rich.style import Style
 from textual.color import Color
@@ -26,6 +27,9 @@ from cubridge_tui.widgets.row_places import hunk_end, runs
 from cubridge_tui.widgets.row_strips import Look, RowStrips
 from cubridge_tui.widgets.slim_scrollbar import SlimScrollBar
 
+if TYPE_CHECKING:
+    from cubridge_tui.model.links import Marks
+
 AHEAD_SECONDS = 0.02  # a key's repaint comes first
 BETWEEN_SECONDS = 0.001
 AHEAD_AT_ONCE = 0.002  # seconds: a key that comes in between waits for them
@@ -42,9 +46,11 @@ class PaintedRows(ScrollView):
         self._strips = RowStrips()
         self._links: dict[int, str] = {}
         self._ops: tuple[int, ...] = ()  # the rows that show the marked op
+        self._expected: tuple[int | None, Callable[[], Marks]] | None = None  # see `expect`
         self._anchor: int | None = None
         self._ahead: Timer | None = None
-        self._coming: Iterator[int] | None = None  # the rows to make, once that is known
+        # The rows to make, once that is known, with their links where they are other ones then.
+        self._coming: Iterator[tuple[int, dict[int, str] | None]] | None = None
         self._down = True
         self._ground: tuple[Style, Color] | None = None
         self.scrolled: Callable[[], None] | None = None  # called as soon as other rows are shown
@@ -82,21 +88,29 @@ class PaintedRows(ScrollView):
 
     def mark(self, op: Iterable[int], loop: Iterable[int], worker: Iterable[int]) -> None:
         """Mark rows in three strengths: the op itself, its loop, its worker."""
-        links = dict.fromkeys(worker, "worker") | dict.fromkeys(loop, "loop")
-        self._ops = tuple(op)
-        links |= dict.fromkeys(self._ops, "op")
-        before, self._links = self._links, links
+        if (ops := tuple(op)) != self._ops:
+            self._ops, self._expected = ops, None
+        before, self._links = self._links, (links := _links(ops, loop, worker))
         top = self.scroll_offset.y
         seen = range(top, top + self.size.height)
         self._refresh_rows([i for i in seen if before.get(i) != links.get(i)])
         if self._ops and not self.has_focus:
             self._read_ahead_soon(down=self._down)  # what following the op would show
 
+    def expect(self, index: int | None, marks: Callable[[], Marks]) -> None:
+        """What the next key leads to, in all likelihood: a row (None: the one that shows the op),
+        with these marks. It is painted while nobody waits for it."""
+        self._expected = index, marks
+        self._read_ahead_soon(down=self._down)
+
     @property
     def linked(self) -> int | None:
         """The first row that shows the op as it is now; else one of it that is gone."""
+        return self._first(self._ops)
+
+    def _first(self, op: Sequence[int]) -> int | None:
         rows = self.content.rows
-        return min(self._ops, key=lambda i: (rows[i].number is None, i), default=None)
+        return min(op, key=lambda i: (rows[i].number is None, i), default=None)
 
     def _selected(self) -> range:
         if self._anchor is None:
@@ -145,10 +159,11 @@ class PaintedRows(ScrollView):
             self._ground = (self.rich_style, self.background_colors[1])
         self._strips.use(Look(palette_of(app), *self._ground, filters, width, x))
 
-    def _row_strip(self, index: int) -> Strip:
+    def _row_strip(self, index: int, links: dict[int, str] | None = None) -> Strip:
+        """A row as it looks now; with other `links`, as it will where they are marked."""
         flags = Flags(
             focused=index == self.cursor and self.has_focus,
-            link=self._links.get(index, ""),
+            link=(self._links if links is None else links).get(index, ""),
             selected=self._anchor is not None and index in self._selected(),
         )
         return self._strips.strip(index, flags)
@@ -165,6 +180,20 @@ class PaintedRows(ScrollView):
             return None
         first = max(index - height // 2, min(index - 1, end - height + 1))
         return min(max(first, 0), int(self.max_scroll_y))
+
+    def _expect(self) -> Iterator[tuple[int, dict[int, str] | None]]:
+        """The rows that the next key brings into sight, with their links."""
+        if self._expected is not None:
+            index, told = self._expected
+            marks = told()
+            links = _links(*marks)
+            for i in self._around(self._first(marks.op) if index is None else index):
+                yield i, links
+
+    def _around(self, index: int | None) -> range:
+        """The rows that are in sight once a row that is not has been brought into the middle."""
+        first = None if index is None else self.centred(index)
+        return range(0) if first is None else range(first, first + self.size.height)
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         super().watch_scroll_y(old_value, new_value)
@@ -191,15 +220,22 @@ class PaintedRows(ScrollView):
         if self._coming is None:
             top, height = self.scroll_offset.y, self.size.height
             after, before = range(top + height, top + 2 * height), range(top - height, top)
-            linked = None if self.has_focus else self.linked
-            around = self.centred(linked) if linked is not None else None
-            near = range(0) if around is None else range(around, around + height)
-            self._coming = chain(near, after if self._down else reversed(before))
+            page = after if self._down else reversed(before)
+            linked = self._around(None if self.has_focus else self.linked)
+            self._coming = chain(
+                ((i, None) for i in linked), self._expect(), ((i, None) for i in page)
+            )
         self._use_look()
         until = time.monotonic() + AHEAD_AT_ONCE
-        for index in self._coming:
+        for index, links in self._coming:
             if 0 <= index < len(self.content.rows):
-                self._row_strip(index).render(self.app.console)  # which the strip keeps
+                self._row_strip(index, links).render(self.app.console)  # which the strip keeps
             if time.monotonic() > until:
                 self._ahead = self.set_timer(BETWEEN_SECONDS, self._read_ahead)
                 break
+
+
+def _links(op: Iterable[int], loop: Iterable[int], worker: Iterable[int]) -> dict[int, str]:
+    """The mark of each marked row: the strongest."""
+    marks = dict.fromkeys(worker, "worker") | dict.fromkeys(loop, "loop")
+    return marks | dict.fromkeys(op, "op")

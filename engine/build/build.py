@@ -17,7 +17,6 @@ from pathlib import Path
 
 from engine.build.folder.cache import default_cache, locked, prune, write
 from engine.build.folder.ninja import Link, ninja_text, targets
-from engine.build.folder.pace import Pace, earlier_seconds
 from engine.build.folder.units import (
     COMPILE_FLAGS,
     LINK_FLAGS,
@@ -101,12 +100,10 @@ def build(
             text = ninja_text(toolchain, arch, keys, inputs, link)
             write(folder / "build.ninja", text.encode())
             # 0 lets no job fail silently: every specialisation's messages are wanted.
-            many = jobs or _cores()
-            command = [str(ninja), "-k", "0", "-j", str(many)]
+            command = [str(ninja), "-k", "0", "-j", str(jobs or len(os.sched_getaffinity(0)))]
             missing = [key for key in keys if not (folder / f"{key}.o").exists()]
-            pace = Pace(missing, many, earlier_seconds(root, arch))
             finished, compiled = _run_ninja(
-                [*command, *targets(toolchain, keys, link)], folder, cancel, progress, pace
+                [*command, *targets(toolchain, keys, link)], folder, cancel, progress, missing
             )
             done = tuple(
                 read_specialisation(folder, key, facts, (launches or {}).get(key, {}))
@@ -148,9 +145,10 @@ def _run_ninja(
     folder: Path,
     cancel: threading.Event | None,
     progress: Progress | None,
-    pace: Pace,
+    missing: Sequence[str],
 ) -> tuple[Finished, int]:
-    """Run ninja in `folder`; how it ended, and how many commands it ran."""
+    """Run ninja in `folder`; how it ended, and how many commands it ran. `missing` are the
+    specialisations that are not there yet."""
     environ = compiler_environ()
     scratch = folder / "tmp"
     scratch.mkdir(exist_ok=True)
@@ -159,18 +157,19 @@ def _run_ninja(
         environ.pop(name, None)
     # Relative: nvcc does not quote the path of its own scratch files.
     environ |= {"TMPDIR": scratch.name, "NINJA_STATUS": "[%f/%t] ", "LC_ALL": "C"}
-    compiled, begin = 0, time.monotonic()
-    if progress and pace.going:
-        progress(pace.words(0.0))
+    compiled, left = 0, set(missing)
+    if progress and missing:
+        progress(f"0 of {len(missing)} compiled")
 
     def see(line: str) -> None:
         nonlocal compiled
         found = re.match(r"\[\d+/\d+\] (?:compile (.+)|link)$", line)
         if found:
             compiled += 1
-            pace.ended(found[1] or "")
+            left.discard(found[1])
             if progress:
-                progress(pace.words(time.monotonic() - begin) if found[1] else "linked")
+                told = f"{len(missing) - len(left)} of {len(missing)} compiled"
+                progress(told if found[1] else "linked")
 
     try:
         return run(command, cwd=folder, environ=environ, cancel=cancel, on_line=see), compiled
@@ -221,7 +220,3 @@ def _digest(
     add("compiler", toolchain.identity.encode())
     add("host compiler", str(find_host_compiler()).encode())
     return digest.hexdigest()
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0))

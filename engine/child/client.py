@@ -22,12 +22,10 @@ from dataclasses import dataclass
 from typing import IO, Any, Self
 
 from engine.child.environment import child_command, child_environment
-from engine.child.family import children, end_descendants
+from engine.child.family import children, default_memory_limit, end_descendants, resident
 from engine.child.keeper import CROWDED, MOST
-from engine.child.memory import default_memory_limit, resident
 from engine.child.postmortem import last_words, line_in, read_log, where_now
-from engine.child.protocol import Broken, encode, next_message
-from engine.child.wire import ChildEnded, ChildFailed, rebuild
+from engine.child.wire import Broken, ChildEnded, encode, next_message, rebuild
 from engine.errors import CuBridgeError, Interrupted, SpecError, Where
 
 _TICK = 0.05
@@ -301,6 +299,3 @@ def _specs_below(worker: int) -> list[int]:
 
 def _spec_of(payload: dict[str, Any]) -> str | None:
     return next((str(payload[key]) for key in SPEC_KEYS if payload.get(key)), None)
-
-
-__all__ = ["Child", "ChildEnded", "ChildFailed", "default_memory_limit"]

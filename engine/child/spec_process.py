@@ -25,9 +25,8 @@ from torch import Tensor
 
 from engine.child.keeper import end_with, hide_memory, keep_spec
 from engine.child.postmortem import ASK
-from engine.child.protocol import Broken, encode, read_frame
 from engine.child.tensors import described, received, to_bytes
-from engine.child.wire import ChildFailed, describe, failure_of, rebuild
+from engine.child.wire import Broken, ChildFailed, describe, encode, failure_of, read_frame, rebuild
 from engine.errors import CuBridgeError, SpecError, Where
 from engine.spec.function import OUTPUT, PersonsFunction
 from engine.spec.python.program import program_of

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.child.protocol import Broken
+from engine.child.wire import Broken
 
 DTYPES = {
     str(dtype).removeprefix("torch."): dtype

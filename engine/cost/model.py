@@ -1,4 +1,4 @@
-"""The prediction: from a module, sizes and a card to time, TFLOP/s and what bounds them.
+"""The prediction: from a module, sizes and a card to time, TFLOP/s, what bounds them, and lines.
 
     sizes = {"B": 2, "Hq": 32, "Hkv": 32, "Nq": 8192, "Nk": 8192, "scale": 0.09}
     predict(module, sizes, card("h100"))
@@ -15,8 +15,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from engine.cost.card import Card
-from engine.cost.launched import DRAM, LaunchCost, Launched
+from engine.cost.card import Card, card
+from engine.cost.demand import UNITS
+from engine.cost.launched import DRAM, WAITING, LaunchCost, Launched
 from engine.cost.plan import launches
 from engine.cuir.arch import Arch, arch, arch_of
 from engine.cuir.nodes import Module, Name
@@ -185,3 +186,53 @@ def _numbers(module: Module) -> dict[str, float]:
         if isinstance(number, int | float) and not isinstance(value, Name):
             out[name] = float(number)
     return out
+
+
+SATURATED = 0.6  # of the time
+
+
+def bound_words(prediction: Prediction) -> str:
+    """What bounds it, as true as the model knows: a unit only where it is busy most of the time.
+
+    Chains of dependent work leave every unit idle for a while (docs/cost.md, Overlap): where none
+    is busy for `SATURATED` of the time, more of one unit's rate would gain little.
+    """
+    if prediction.bound == DRAM:
+        return DRAM
+    name, share = max(prediction.main.busy.items(), key=lambda item: item[1])
+    if share >= SATURATED and prediction.bound != WAITING:
+        return f"{name}, {100 * share:.0f}% busy"
+    return f"latency: the busiest unit, {name}, only {100 * share:.0f}%"
+
+
+def lines(prediction: Prediction) -> list[str]:
+    """Time, rate and bound; then each launch with its blocks, its steps and its units' shares."""
+    facts = card(prediction.card)
+    out = [
+        f"predicted on {facts.title}: {prediction.microseconds:,.1f} us, "
+        f"{prediction.tflops:,.0f} TFLOP/s at {prediction.clock_mhz:,.0f} MHz"
+        + (
+            f" (power; {prediction.unthrottled:,.0f} at {facts.clock_mhz:,.0f} MHz)"
+            if prediction.clock_mhz < facts.clock_mhz
+            else ""
+        ),
+        f"bound by {bound_words(prediction)}",
+    ]
+    for launch in prediction.launches:
+        share = launch.cycles / sum(found.cycles for found in prediction.launches)
+        out.append(
+            f"{launch.kernel}: {100 * share:.0f}% of the time, {launch.blocks:,} blocks, "
+            f"{launch.resident} resident on a multiprocessor (limit: {launch.limit}), "
+            f"{launch.registers} registers, {launch.shared:,} bytes shared"
+        )
+        busy = sorted(launch.busy.items(), key=lambda item: -item[1])
+        out.append("  busy: " + ", ".join(f"{name} {100 * part:.0f}%" for name, part in busy[:5]))
+        for kind in launch.kinds:
+            units = ", ".join(
+                f"{UNITS[unit]} {cycles:,.0f}" for unit, cycles in kind.cycles.items() if cycles
+            )
+            out.append(
+                f"  {100 * kind.share:.0f}% of {launch.key_tiles:,.0f} key tiles: cycles {units}; "
+                f"waiting {kind.waiting:,.0f}; together {kind.together:,.0f}"
+            )
+    return [*out, *(f"assumed: {note}" for note in prediction.notes)]

@@ -9,7 +9,7 @@ and the predicates of a recipe.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -477,3 +477,16 @@ def free_names(expr: Expr) -> frozenset[str]:
     if isinstance(expr, Name):
         return frozenset((expr.id,))
     return frozenset().union(*(free_names(child) for child in children(expr)))
+
+
+def integers_in(expressions: Iterable[Expr]) -> tuple[int, ...]:
+    """The magnitudes of whole numbers that stand in the expressions, from the smallest on."""
+    found = {
+        abs(node.value)
+        for expr in expressions
+        for node in walk_expr(expr)
+        if isinstance(node, Num)
+        and isinstance(node.value, int)
+        and not isinstance(node.value, bool)
+    }
+    return tuple(sorted(found))

@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from engine.cuir.integers import integers_in
-from engine.cuir.nodes import Expr
+from engine.cuir.nodes import Expr, integers_in
 from engine.spec.decks.extreme_biases import PATTERNS
 
 MAX_CONSTANT = 8192
 MAX_SQUARE = 2048  # as many rows as keys: both past a constant, which costs its square (3 s)
 MOST_IN_TURN = 64  # heads in a section that a run can be afforded for (2 s)
 MOST_TILES = 66  # `class_tiles` has at most 64 warps for one block of rows
+SM_COUNT = 4  # fewer than any card has: some blocks take several pieces of work
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One run: sizes, how the values are drawn, and what is compared."""
+    """One run: sizes, how values are drawn, what is compared, and on how many multiprocessors."""
 
     B: int
     Hq: int
@@ -32,6 +32,7 @@ class Case:
     modes: tuple[str, ...] = ("exact", "typed")
     probe_keep: bool = False  # recover the weights with one-hot V
     turn: int | None = None  # how ids and flags are drawn (`integer_draws`); None: by its place
+    processors: int = SM_COUNT
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -40,6 +41,15 @@ class Case:
     def __str__(self) -> str:
         shape = f"B {self.B}, heads {self.Hq}/{self.Hkv}, Nq {self.Nq}, Nk {self.Nk}"
         return shape if self.values == "random" else f"{shape}, {self.values}"
+
+
+def in_turn(
+    rows: int, keys: int, values: str = "random", modes: tuple[str, ...] = ("exact",),
+    turn: int | None = None,
+) -> Case:  # fmt: skip
+    """One head on one multiprocessor: its blocks of rows are few, and where a kernel's block takes
+    several pieces of work it takes them in turn, so that its stages and phases go round."""
+    return Case(1, 1, 1, rows, keys, values, modes, turn=turn, processors=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +87,7 @@ def quick(tiles: Tiles | None = None) -> tuple[Case, ...]:
         Case(1, 1, 1, long + 1, long + 1, values="peaked"),
         Case(1, 1, 1, square - 1, square - 1, probe_keep=True),
         Case(1, 1, 1, max(at.rows - 1, 1), at.keys + 1),
-        Case(1, 1, 1, 2 * at.rows - 1, 2 * at.keys - 1, modes=("exact",)),
+        in_turn(2 * at.rows - 1, 2 * at.keys - 1),
         *sections(at),
     )
 
@@ -135,9 +145,9 @@ def past(found: Iterable[int], tiles: Tiles | None = None) -> tuple[Case, ...]:
     band = at.rows + at.keys + 9
     square = max(both + 70, _begun(at.rows, both))
     return (
-        Case(1, 1, 1, at.rows + 9, wide, modes=("exact",)),
-        Case(1, 1, 1, reach + at.rows + band, band, modes=("exact",)),
-        *((Case(1, 1, 1, square, square, modes=("exact",)),) if both + 3 > REACH else ()),
+        in_turn(at.rows + 9, wide),
+        in_turn(reach + at.rows + band, band),
+        *((in_turn(square, square),) if both + 3 > REACH else ()),
     )
 
 
@@ -151,7 +161,7 @@ def edges(found: Iterable[int], tiles: Tiles | None = None) -> tuple[Case, ...]:
     for c in [c for c in found if c <= MAX_SQUARE][-1:]:
         for one in (0, 1):
             sizes += [(9, keys + c - one + 2), (c + 9, 2 * keys + 7 + one)]
-    return tuple(Case(1, 1, 1, rows, n, modes=("exact",), turn=0) for rows, n in sizes)
+    return tuple(in_turn(rows, n, turn=0) for rows, n in sizes)
 
 
 def listed(tile: int | None) -> tuple[Case, ...]:
@@ -159,7 +169,7 @@ def listed(tile: int | None) -> tuple[Case, ...]:
     tile lists have warps for; nothing where a target keeps none."""
     if tile is None:
         return ()
-    return (Case(1, 1, 1, 20, MOST_TILES * tile + 3, modes=("exact",), turn=1),)
+    return (in_turn(20, MOST_TILES * tile + 3, turn=1),)
 
 
 def far(tiles: Tiles | None = None) -> tuple[Case, ...]:
@@ -168,7 +178,7 @@ def far(tiles: Tiles | None = None) -> tuple[Case, ...]:
     keys = 2 * (tiles or Tiles(128, 64)).keys + 22
     return (
         Case(1, 2, 1, 20, keys, values="level", turn=0),
-        Case(1, 1, 1, keys, keys, values="far", modes=("exact",), turn=0),
+        in_turn(keys, keys, "far", turn=0),
     )
 
 
@@ -179,7 +189,7 @@ def extremes(tiles: Tiles | None = None) -> tuple[Case, ...]:
 
 
 # The sum of a row's weights is at most its keys: where all logits are the same it is that many.
-LONG_SUM = Case(1, 1, 1, 1, 20_500, values="even", modes=("exact",), turn=0)
+LONG_SUM = in_turn(1, 20_500, "even", turn=0)
 
 
 def beyond(found: Iterable[int]) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from engine.gpu.predicted import HELD, OURS
 from engine.report.bars import Bar, Group
-from engine.worker.orchestration.rates import matmul_of, rate_of
+from engine.worker.orchestration.device import matmul_of, rate_of
 
 FLOPS = "TFLOP/s = 2 (D + Dv) x kept pairs / time. The line across a bar of ours: the prediction."
 

@@ -15,13 +15,11 @@ import numpy as np
 
 from engine.cuir.nodes import (
     CONTRARY,
-    Binary,
     Bool,
     Call,
     Compare,
     Expr,
     Index,
-    Name,
     Num,
     Select,
     Unary,
@@ -34,6 +32,7 @@ from engine.foreign.cases import LENGTHS, complete
 from engine.foreign.launcher import Launcher
 from engine.foreign.probe.places import Hook
 from engine.foreign.reach import MOST_KEYS
+from engine.scalar_algebra.arrays import AXES, kept_places, values_of
 from engine.scalar_algebra.evaluate import evaluate
 from engine.spec.python.signature import Signature
 from engine.spec.recipes.recipe import Recipe
@@ -55,7 +54,7 @@ def cases_for(recipe: Recipe, launcher: Launcher, sizes: Sequence[Sizes]) -> lis
         InputError: a side is taken only beyond what is executed here.
     """
     out = [dict(s) for s in sizes]
-    smallest = min(out, key=_size)
+    smallest = min(out, key=case_size)
     names = names_in(recipe.score, recipe.keep)
     for dim, (asked, _) in _OTHERS.items():
         if asked in names and dim in launcher.sizes and all(s.get(dim, 1) < 2 for s in out):
@@ -77,8 +76,9 @@ def reaching(hooks: Sequence[Hook], sizes: Sequence[Sizes]) -> list[dict[str, in
     out = [dict(s) for s in sizes]
     for hook in hooks:
         long = {n: hook.probed[n] for n in LENGTHS if n in hook.probed}
-        if long and not any(_rows(s) >= long["Nq"] and _keys(s) >= long["Nk"] for s in out):
-            base = dict(hook.sizes) or min(out, key=_size)
+        base = dict(hook.sizes) or out[0]  # another head size may be another kernel
+        like = [s for s in out if s.get("D") == base.get("D")]
+        if long and not any(_rows(s) >= long["Nq"] and _keys(s) >= long["Nk"] for s in like):
             out.append({n: long.get(n, s) for n, s in base.items()})
     return out
 
@@ -101,7 +101,7 @@ def sides_not_taken(
 
 def on_data(recipe: Recipe) -> list[str]:
     """Conditions on scores or inputs: which sides a case takes is not looked at."""
-    unknown = [s for s, _ in _sides(recipe) if _value(s, _grid(dict.fromkeys(_USED, 2))) is None]
+    unknown = [s for s, _ in _sides(recipe) if values_of(s, _grid(dict.fromkeys(_USED, 2))) is None]
     return list(dict.fromkeys(print_expr(s) for s in unknown[::2]))
 
 
@@ -142,7 +142,7 @@ def _sides(recipe: Recipe) -> Iterator[Side]:
     """Both sides of each condition, one after the other."""
     seen: set[Expr] = set()
     whole = recipe.keep  # what parts of it ask for may need more keys together than each alone
-    if isinstance(whole, Bool) and _value(whole, _grid(dict.fromkeys(_USED, 2))) is not None:
+    if isinstance(whole, Bool) and values_of(whole, _grid(dict.fromkeys(_USED, 2))) is not None:
         seen.add(whole)
         yield whole, False
         yield _contrary(whole), False
@@ -174,10 +174,10 @@ def _contrary(condition: Expr) -> Expr:
 def _taken(recipe: Recipe, side: Side, sizes: Sizes) -> bool | None:
     """Whether a pair takes the side; None where that depends on data."""
     at = _grid(sizes, _numbers(recipe))
-    value = _value(side[0], at)
+    value = values_of(side[0], at)
     if value is None:
         return None
-    kept = _of_places(recipe.keep, at) if side[1] else True
+    kept = kept_places(recipe.keep, at) if side[1] else True
     return bool(np.logical_and(value, kept).any())
 
 
@@ -187,7 +187,7 @@ _USED = ("B", "Hq", "Hkv", "Nq", "Nk", "D", "Dv")
 def _grid(sizes: Sizes, near: Sequence[int] = ()) -> dict[str, Any]:
     """Sizes, and b, h, i, j along four axes."""
     out: dict[str, Any] = dict(sizes)
-    for axis, (name, dim) in enumerate(zip("bhij", ("B", "Hq", "Nq", "Nk"), strict=True)):
+    for axis, (name, dim) in enumerate(zip(AXES, ("B", "Hq", "Nq", "Nk"), strict=True)):
         shape = [1] * 4
         shape[axis] = -1
         out[name] = _points(sizes[dim], near).reshape(shape)
@@ -209,73 +209,14 @@ def _numbers(recipe: Recipe) -> list[int]:
     return sorted(found)[:12]
 
 
-def _of_places(keep: Expr, at: Mapping[str, Any]) -> Any:
-    """Which pairs are kept, as far as no data says it."""
-    if isinstance(keep, Bool) and keep.op == "and":
-        return np.logical_and(_of_places(keep.left, at), _of_places(keep.right, at))
-    value = _value(keep, at)
-    return True if value is None else value
-
-
 def empty_rows(recipe: Recipe, sizes: Sizes) -> bool:
     """Whether a row of a case may keep no key: some row keeps none, as far as no data says it, or
     data says it."""
     if any(isinstance(e, Index) for e in walk_expr(recipe.keep)):
         return True
-    kept = np.asarray(_of_places(recipe.keep, _grid(sizes, _numbers(recipe))))
+    kept = np.asarray(kept_places(recipe.keep, _grid(sizes, _numbers(recipe))))
     shape = np.broadcast_shapes(kept.shape, (1, 1, 1, 1))
     return not bool(np.broadcast_to(kept, shape).any(-1).all())
-
-
-def _value(expr: Expr, at: Mapping[str, Any]) -> Any:
-    """The value over a grid; None where it depends on data."""
-    args: tuple[Expr, ...]
-    match expr:
-        case Num(value):
-            return value
-        case Name(id):
-            return at.get(id)
-        case Index():
-            return None
-        case Unary(op, inner):
-            args, f = (inner,), _UNARY[op]
-        case Binary(op, left, right) | Compare(op, left, right) | Bool(op, left, right):
-            args, f = (left, right), _BINARY[op]
-        case Select(cond, then, other):
-            args, f = (cond, then, other), np.where
-        case Call(name, (_,) as given) if name in _ONE:
-            args, f = given, _ONE[name]
-        case Call(name, (_, _) as given) if name in _TWO:
-            args, f = given, _TWO[name]
-        case _:
-            return None
-    values = [_value(a, at) for a in args]
-    if any(v is None for v in values):
-        return None
-    with np.errstate(all="ignore"):
-        return f(*values)
-
-
-def _truncating_div(a: Any, b: Any) -> Any:
-    return (a - np.fmod(a, b)) // b
-
-
-_UNARY: dict[str, Any] = {"-": np.negative, "not": np.logical_not, "~": np.invert}
-_BINARY: dict[str, Any] = {
-    "+": np.add, "-": np.subtract, "*": np.multiply, "/": np.true_divide, "//": _truncating_div,
-    "%": np.fmod, "&": np.bitwise_and, "|": np.bitwise_or, "^": np.bitwise_xor,
-    "<<": np.left_shift, ">>": np.right_shift, "<": np.less, "<=": np.less_equal,
-    ">": np.greater, ">=": np.greater_equal, "==": np.equal, "!=": np.not_equal,
-    "and": np.logical_and, "or": np.logical_or,
-}  # fmt: skip
-_ONE: dict[str, Any] = {
-    "abs": np.abs, "exp": np.exp, "exp2": np.exp2, "log": np.log, "log2": np.log2, "sqrt": np.sqrt,
-    "tanh": np.tanh, "floor": np.floor, "ceil": np.ceil, "float": np.float64,
-}  # fmt: skip
-_TWO: dict[str, Any] = {
-    "min": np.minimum, "max": np.maximum, "floor_div": np.floor_divide, "floor_mod": np.mod,
-    "ceil_div": lambda a, b: -(-a // b),
-}  # fmt: skip
 
 
 def _keys(sizes: Sizes) -> int:
@@ -286,5 +227,6 @@ def _rows(sizes: Sizes) -> int:
     return sizes.get("Nq", sizes.get("N", 1))
 
 
-def _size(sizes: Sizes) -> int:
+def case_size(sizes: Sizes) -> int:
+    """How many scores a case has."""
     return _rows(sizes) * _keys(sizes) * sizes.get("B", 1) * sizes.get("Hq", 1)

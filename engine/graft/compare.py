@@ -11,7 +11,6 @@ import numpy as np
 
 from engine.build.tools.toolchain import Toolchain
 from engine.child.client import Child
-from engine.cuir.nodes import Bool, Expr, Index, walk_expr
 from engine.errors import InputError
 from engine.files import read_text
 from engine.foreign.check import Asked
@@ -29,7 +28,7 @@ from engine.foreign.reference import read_reference
 from engine.gates.outcome import Found
 from engine.graft.edits import Edit
 from engine.ptx.isa.observe import Observer
-from engine.scalar_algebra.evaluate import compile_expr
+from engine.scalar_algebra.arrays import kept_places, places
 from engine.spec.recipes.recipe import Recipe
 
 Said = Callable[[str], None]
@@ -133,24 +132,8 @@ def _held_again(
 
 def needed(recipe: Recipe, sizes: Sizes) -> np.ndarray[Any, Any]:
     """The pairs that the recipe keeps, as far as indices alone say: [B Hq Nq Nk]."""
-    keep = _of_indices(recipe.keep)
-    shape = Codes(sizes).shape
-    if keep is None:
-        return np.ones(int(np.prod(shape)), np.bool_)
-    kept = compile_expr(keep)
-    out = np.zeros(shape, np.bool_)
-    for at in np.ndindex(*shape):
-        out[at] = bool(kept({**sizes, **dict(zip("bhij", map(int, at), strict=True))}))
-    return out.reshape(-1)
-
-
-def _of_indices(keep: Expr) -> Expr | None:
-    """What of a conjunction asks for no data; None where all does."""
-    match keep:
-        case Bool("and", left, right):
-            a, b = _of_indices(left), _of_indices(right)
-            return b if a is None else a if b is None else Bool("and", a, b)
-    return None if any(isinstance(e, Index) for e in walk_expr(keep)) else keep
+    kept = kept_places(recipe.keep, places(sizes))
+    return np.broadcast_to(kept, Codes(sizes).shape).reshape(-1)
 
 
 def _words(sizes: Sizes) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
@@ -35,13 +35,11 @@ class Edit:
     clause: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        return {"file": str(self.file), "start": self.start, "end": self.end, "text": self.text,
-                "title": self.title, "reason": self.reason, "clause": self.clause}  # fmt: skip
+        return {**asdict(self), "file": str(self.file)}
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Edit:
-        return Edit(Path(data["file"]), data["start"], data["end"], data["text"], data["title"],
-                    data["reason"], data["clause"])  # fmt: skip
+        return Edit(**{**data, "file": Path(data["file"])})
 
 
 def apply(files: Files, edits: Iterable[Edit]) -> dict[Path, bytes]:

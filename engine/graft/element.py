@@ -11,7 +11,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from engine.cuir.functions import FUNCTIONS
-from engine.cuir.nodes import Binary, Call, Compare, Expr, Index, Name, Num, walk_expr
+from engine.cuir.nodes import (
+    MIRRORED,
+    Binary,
+    Call,
+    Compare,
+    Expr,
+    Index,
+    Name,
+    Num,
+    walk_expr,
+)
 from engine.cuir.rewrite import map_expr
 from engine.errors import LowerError, TransferError
 from engine.foreign.probe.places import Place
@@ -19,16 +29,17 @@ from engine.lower.spelling.cpp_kinds import Kinds
 from engine.lower.spelling.emit import Emitter, Names
 from engine.lower.spelling.templates import default_templates
 from engine.spec.recipes.recipe import Recipe
-from engine.transfer.linear import tidy
+from engine.transfer.linear import Linear, linear, linear_difference, tidy
 from engine.transfer.logic import factored, negate
 
 X, SCORE = Name("x"), Name("s")
 COORDINATES = {"b": "batch", "h": "head", "i": "row", "j": "key"}
+AHEAD = Name("j - i")  # how far a key is ahead of its row: no name that a recipe may have
 SIZES = ("B", "Hq", "Hkv", "Nq", "Nk", "D", "Dv")
 # The functions of CUDA's own headers, in single precision.
 _CUDA = {n: f.also[0] for n, f in FUNCTIONS.items() if f.also and f.gives == "float"}
 _CUDA |= {n: n for n in ("abs", "min", "max", "erf", "sin", "cos")}
-_ATOM = re.compile(r"[\w.:]+|([\w.:]|->)*\w(\[[^\[\]]*\]|\([^()]*\))*")
+_ATOM = re.compile(r"[\w.:]+|([\w.:]|->)*\w(\[[^\[\]]*\]|\(([^()]|\([^()]*\))*\))*")
 _ONE = ("1.0f", "1")
 _SUM, _PRODUCT, _STRONG = 10, 11, 14  # binding strengths, as the emitter counts them
 _KINDS = {"f32": "f32", "T": "f32", "f16": "f32", "bf16": "f32", "i32": "i32", "i64": "i64",
@@ -128,6 +139,8 @@ def write(
         score, dropped = (None if e is None else one_length(e) for e in (score, dropped))
     if score is None and dropped is None:
         return Written("", (), ())
+    if place.elements > 1 and {"i", "j"} <= place.coordinates.keys():
+        score, dropped = _by_distance(score, dropped)
     writer = Writer(recipe, place, source, dict(values))
     lines: list[str] = []
     if score is not None:
@@ -146,6 +159,32 @@ def write(
     carried = [k for k in clauses if k in ("softcap", "bias", "score") and score is not None]
     carried += [k for k in clauses if k == "mask" and dropped is not None]
     return Written(text, tuple(dict.fromkeys(carried)), tuple(sorted(writer.read)))
+
+
+def _by_distance(*parts: Expr | None) -> list[Expr | None]:
+    """Expressions in how far a key is ahead of its row, where neither stands there alone: of many
+    scores that is one number to be kept for each, and not two."""
+    made = [None if p is None else map_expr(p, _ahead) for p in parts]
+    alone = {e.id for p in made if p is not None for e in walk_expr(p) if isinstance(e, Name)}
+    return list(parts) if alone & {"i", "j"} else made
+
+
+def _ahead(node: Expr) -> Expr | None:
+    match node:
+        case Compare(op, left, right) if _whole(node):
+            found = linear_difference(left, right)
+        case Binary("+" | "-") if _whole(node):
+            op, found = "", linear(node)
+        case _:
+            return None
+    i, j = Name("i"), Name("j")
+    sign = found.coefficient(j)
+    if abs(sign) != 1 or found.coefficient(i) != -sign:
+        return None
+    rest = found.without(i).without(j)
+    if op:
+        return Compare(op if sign == 1 else MIRRORED[op], AHEAD, rest.scaled(-sign).to_expr())
+    return rest.plus(Linear(((AHEAD, sign),), 0)).to_expr()
 
 
 def one_length(expr: Expr) -> Expr:
@@ -167,9 +206,14 @@ def one_length(expr: Expr) -> Expr:
 
 def _tidy(expr: Expr) -> Expr:
     """A whole number as a short sum; anything with a load or a float in it stays."""
-    kinds = [e for e in walk_expr(expr) if isinstance(e, Index | Call) or e in (X, SCORE)]
-    floats = [e for e in walk_expr(expr) if isinstance(e, Num) and isinstance(e.value, float)]
-    return expr if kinds or floats else tidy(expr)
+    return tidy(expr) if _whole(expr) else expr
+
+
+def _whole(expr: Expr) -> bool:
+    """Whether all of it is whole numbers, without a load or a call."""
+    return not any(isinstance(e, Index | Call) or e in (X, SCORE)
+                   or (isinstance(e, Num) and isinstance(e.value, float))
+                   for e in walk_expr(expr))  # fmt: skip
 
 
 class Writer:
@@ -189,9 +233,10 @@ class Writer:
         self.words = frozenset(re.findall(r"\w+", source))
         self.e = self.fresh("e")
         self.place = _numbered(place, self.e)
-        self.used: dict[str, str] = {}  # coordinates that have a variable of their own
+        self.used: dict[str, str] = {}  # what has a variable of its own, by its text
         self.read: set[str] = set()
-        locals = {"x": "f32", "s": "f32", **dict.fromkeys((*COORDINATES, *SIZES), "i32")}
+        locals = {"x": "f32", "s": "f32"}
+        locals |= dict.fromkeys((*COORDINATES, *SIZES, AHEAD.id), "i32")
         locals |= {i.name: _KINDS[i.dtype] for i in self.inputs.values()}
         self.emitter = Emitter(
             Kinds(default_templates(), {}, {}, locals),
@@ -223,7 +268,7 @@ class Writer:
 
     def declared(self) -> list[str]:
         """Variables for coordinates that are no single name."""
-        return [f"const int {name} = {self.place.coordinates[c]};" for c, name in self.used.items()]
+        return [f"const int {name} = {text};" for text, name in self.used.items()]
 
     def spelled(self, expr: Expr) -> tuple[str, int] | None:
         """What the source has for a name of the recipe, with how tightly it binds."""
@@ -238,7 +283,7 @@ class Writer:
                 return f"{natural} * sqrtf({self.size('D')})", _PRODUCT
             case Name("to_score"):
                 return self.place.to_score, strength(self.place.to_score)
-            case Name(id) if id in COORDINATES:
+            case Name(id) if id in (*COORDINATES, AHEAD.id):
                 text = self.coordinate(id)
                 return text, strength(text)
             case Name(id) if id in SIZES:
@@ -255,14 +300,18 @@ class Writer:
 
     def coordinate(self, name: str) -> str:
         """The source's own variable that holds a coordinate, else one of ours."""
-        text = self.place.coordinates.get(name)
+        if name == AHEAD.id:
+            row = _in(self.place.coordinates["i"], _STRONG)
+            text: str | None = f"{self.place.coordinates['j']} - {row}"
+        else:
+            text = self.place.coordinates.get(name)
         if text is None:
             raise TransferError(f"{self.where}: nothing in scope there is {COORDINATES[name]}")
         if re.fullmatch(r"[\w.]+", text) and text != self.e:
             return self.as_int(name, text)
         if self.inline:
             return text
-        return self.used.setdefault(name, self.fresh(COORDINATES[name]))
+        return self.used.setdefault(text, self.fresh(COORDINATES.get(name, "ahead")))
 
     def size(self, name: str) -> str:
         text = self.place.sizes.get(name)

@@ -40,7 +40,7 @@ def _hook(data: Mapping[str, Any]) -> Hook:
 
 
 def _place(data: Mapping[str, Any]) -> Place:
-    return Place(**{**_filed(data), "signed": tuple(data.get("signed", ()))})
+    return Place(**_filed(data) | {n: tuple(data.get(n, ())) for n in ("signed", "alike")})
 
 
 def _loop(data: Mapping[str, Any]) -> Loop:

@@ -42,20 +42,42 @@ def plan(
     found: dict[tuple[Path, int], tuple[Place, Hook]] = {}
     for hook in hooks:
         for place in hook.places:
-            found.setdefault((place.file, place.after), (place, hook))
+            before, _ = found.setdefault((place.file, place.after), (place, hook))
+            found[place.file, place.after] = _of_both(before, place), hook
     for place, hook in found.values():
         place = replace(place, sizes={**fixed, **place.sizes})
         text = files[place.file].decode("utf-8", "surrogateescape")
-        first = write(recipe, place, text, {}, minus, equal)
-        if not first.text:
+        bare = write(recipe, place, text, {}, minus, equal)
+        if not bare.text:
             continue
-        values = values_at(router, items, first.inputs, place)
+        values = values_at(router, items, bare.inputs, place)
         made = write(recipe, place, text, values, minus, equal)
         edits.append(
             Edit(place.file, place.after, place.after, made.text, _title(recipe),
                  _reason(recipe, hook, minus), ", ".join(made.clauses))
         )  # fmt: skip
     return [*edits, *router.edits]
+
+
+def _of_both(one: Place, other: Place) -> Place:
+    """A place of two instantiations of a template, with what is right in both.
+
+    Raises:
+        TransferError: its elements are others, or nothing makes scores of them in both.
+    """
+    scales = [t for t in (one.to_score, *one.alike) if t in (other.to_score, *other.alike)]
+    coordinates, sizes = (
+        {n: t for n, t in own.items() if its.get(n) == t}
+        for own, its in ((one.coordinates, other.coordinates), (one.sizes, other.sizes))
+    )
+    same = (one.variable, one.element) == (other.variable, other.element)
+    if not same or one.elements != other.elements or not scales:
+        raise TransferError(
+            f"{one.file.name}:{one.line}: {one.variable} holds scores in two instantiations, and "
+            "no one text there makes them scale * (q . k) in both"
+        )
+    return replace(one, coordinates=coordinates, sizes=sizes, to_score=scales[0],
+                   alike=tuple(scales[1:]))  # fmt: skip
 
 
 def refuse(recipe: Recipe) -> None:

@@ -20,6 +20,7 @@ from engine.foreign.probe.places import Place
 from engine.graft.edits import Edit, Files
 from engine.spec.recipes.recipe import Input
 
+Struct = tuple[Path, Node, Node]  # its file, its body, and the declaration of one member
 _TYPES = {"f32": "float", "i32": "int", "i64": "int64_t", "bool": "unsigned char"}
 
 
@@ -136,20 +137,24 @@ class Router:
 
     # --- through a struct --------------------------------------------------------------------
 
-    def _member(self, place: Place, function: Node) -> tuple[str, str] | None:
-        """A parameter of the function and a member of it that probing found to be a size."""
+    def _member(self, place: Place, function: Node) -> tuple[str, str, Struct] | None:
+        """A parameter of the function, a member of it that probing found to be a size, and the
+        struct that has it: of several the one of the parameter's type."""
         declarator = declarator_of(function)
         listed = declarator.child_by_field_name("parameters") if declarator else None
-        names = {_parameter_name(n) for n in (listed.named_children if listed else ())}
+        types = {_parameter_name(n): re.findall(rb"\w+", n.text or b"")
+                 for n in (listed.named_children if listed else ())}  # fmt: skip
         for text in (*place.sizes.values(), place.to_score, *place.coordinates.values()):
             for object, arrow, member in re.findall(r"\b(\w+)(\.|->)(\w+)\b", text):
-                if object in names and len(list(self._structs(member))) == 1:
-                    return f"{object}{arrow}", member
+                held = list(self._structs(member)) if object in types else []
+                named = [x for x in held if _struct_name(x[1]) in types[object]]
+                if len(named or held) == 1:
+                    return f"{object}{arrow}", member, (named or held)[0]
         return None
 
-    def _by_struct(self, item: Input, through: str, member: str) -> str:
+    def _by_struct(self, item: Input, through: str, member: str, held_by: Struct) -> str:
         """Gives the struct with `member` one of the input's name, set where `member` is."""
-        ((file, struct, own),) = self._structs(member)
+        file, struct, own = held_by
         called = _fresh(item.name, struct.text or b"")
         name = f"{through}{called}"
         if (item.name, f"struct {member}") in self._done:
@@ -228,7 +233,7 @@ class Router:
             if name == function or (held and name):
                 yield file, node, caller
 
-    def _structs(self, member: str) -> Iterator[tuple[Path, Node, Node]]:
+    def _structs(self, member: str) -> Iterator[Struct]:
         """The bodies of structs with a member, and its declaration."""
         for file, node in self._nodes():
             if node.type == "field_declaration" and node.parent is not None:
@@ -252,6 +257,11 @@ class Router:
             function = _around(node) if node.type == "initializer_list" else None
             if file == self.source and function is not None:
                 yield file, node, function
+
+
+def _struct_name(body: Node) -> bytes:
+    name = body.parent.child_by_field_name("name") if body.parent is not None else None
+    return (name.text or b"") if name is not None else b""
 
 
 def _is_data(node: Node) -> bool:

@@ -19,9 +19,16 @@ from typing import Any
 
 from engine.llm.errors import Exhausted, Refused
 from engine.llm.events import DONE, Event, EventReader
-from engine.llm.failures import caused_by, connection_words, retry_after, said_in
 from engine.llm.options import CAPS, Learnt, learn
-from engine.llm.quirks import Piece, ending_of, read_chunk, read_event
+from engine.llm.quirks import (
+    Piece,
+    caused_by,
+    connection_words,
+    ending_of,
+    read_chunk,
+    retry_after,
+    said_in,
+)
 from engine.llm.scrub import Scrubber
 from engine.llm.settings import CONFIG, Settings
 from engine.llm.types import Ending, Heard, Kind, Listen, Reply, Request, Usage, deaf
@@ -179,13 +186,7 @@ class ServerClient:
 
     def _options(self, request: Request) -> dict[str, Any]:
         options: dict[str, Any] = {"stream_options": {"include_usage": True}}
-        options |= request.parameters.to_json()
-        if self.settings.api == "responses":
-            options = {"store": False, **request.parameters.to_json()}
-            options.pop("seed", None)
-            if "max_tokens" in options:
-                options["max_output_tokens"] = options.pop("max_tokens")
-        return options
+        return options | request.parameters.to_json()
 
     async def _send(
         self, request: Request, options: Mapping[str, Any], listen: Listen, number: int
@@ -265,10 +266,6 @@ class ServerClient:
     async def _open(self, sdk: Any, request: Request, options: Mapping[str, Any]) -> Any:
         """The server's response, its body not read yet."""
         messages = [m.to_json() for m in request.messages]
-        if self.settings.api == "responses":
-            return await sdk.responses.with_raw_response.create(
-                model=request.model, input=messages, stream=True, **options
-            )
         return await sdk.chat.completions.with_raw_response.create(
             model=request.model, messages=messages, stream=True, **options
         )
@@ -279,7 +276,6 @@ class ServerClient:
 
     async def _read(self, raw: Any, draft: _Draft) -> bool:
         """The body into the draft; False when it outgrew the cap."""
-        read = read_event if self.settings.api == "responses" else read_chunk
         kind = str(raw.headers.get("content-type", "")).split(";")[0].strip().lower()
         if kind in ("text/html", "application/xhtml+xml"):
             raise Refused(
@@ -291,7 +287,7 @@ class ServerClient:
                 data = json.loads(await raw.http_response.aread())
             except (RecursionError, ValueError):
                 raise _NoChunk from None
-            return draft.add(read(data)) if isinstance(data, dict) else True
+            return draft.add(read_chunk(data)) if isinstance(data, dict) else True
         async for event in self._events(raw.http_response, draft):
             try:
                 data = json.loads(event.data)
@@ -300,10 +296,10 @@ class ServerClient:
                     raise _NoChunk from None
                 data = event.data
             if event.name == "error" and not (isinstance(data, dict) and data.get("error")):
-                data = {"error": data, "type": "error"}
+                data = {"error": data}
             if not isinstance(data, dict):
                 raise _NoChunk
-            if not draft.add(read(data)):
+            if not draft.add(read_chunk(data)):
                 return False
         return True
 

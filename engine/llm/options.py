@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 # In this order an option that a server may not know is left out.
-LADDER: Sequence[str] = ("stream_options", "store", "seed", "temperature")
-# The cap on an answer's tokens, by its older and newer name, and by that of the Responses API.
-CAPS: Sequence[str] = ("max_tokens", "max_completion_tokens", "max_output_tokens")
+LADDER: Sequence[str] = ("stream_options", "seed", "temperature")
+# The cap on an answer's tokens, by its older and newer name.
+CAPS: Sequence[str] = ("max_tokens", "max_completion_tokens")
 LOWERINGS = 2  # the model's own cap, and what the prompt leaves of its context
 
 _NUMBER = r"[`'\"]?(\d{1,3}(?:,\d{3})+|\d+)(?![\w-])"

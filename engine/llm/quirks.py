@@ -1,4 +1,5 @@
-"""What real servers do differently, in one place: reading chunks and their words about errors.
+"""What real servers do differently, in one place: reading chunks, their words about errors, how
+long they ask to wait.
 
 Every branch here is a server that exists: a usage chunk with no choices at the end, a null delta,
 reasoning under two names, content as a list of parts, a refusal in its own field, errors under five
@@ -7,6 +8,8 @@ names.
 
 from __future__ import annotations
 
+import contextlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -60,57 +63,6 @@ def read_chunk(chunk: Mapping[str, Any]) -> Piece:
         _text(chunk.get("id")),
         _error_text(error),
     )
-
-
-_INCOMPLETE: Mapping[str, str] = {"max_output_tokens": "length", "max_tokens": "length"}
-
-
-def read_event(event: Mapping[str, Any]) -> Piece:
-    """An event of a Responses stream, or the whole body of a server that does not stream."""
-    kind = _text(event.get("type"))
-    text = _text(event.get("delta"))
-    if kind == "response.output_text.delta":
-        return Piece(text=text)
-    if kind in ("response.reasoning_text.delta", "response.reasoning_summary_text.delta"):
-        return Piece(reasoning=text)
-    if kind == "response.refusal.delta":
-        return Piece(refusal=text)
-    if kind == "error":
-        return Piece(error=_error_text(event.get("error") or event))
-    body = event.get("response", event if event.get("object") == "response" else None)
-    if not isinstance(body, Mapping):
-        return Piece()
-    status = _text(body.get("status"))
-    finish = {"completed": "stop", "incomplete": _why_incomplete(body)}.get(status)
-    whole, refusal = ("", "") if kind else _output(body.get("output"))
-    return Piece(
-        text=whole,
-        refusal=refusal,
-        finish=finish,
-        usage=read_usage(body.get("usage")),
-        model=_text(body.get("model")),
-        response_id=_text(body.get("id")),
-        error=_error_text(body.get("error"))
-        or ("the response failed" if status == "failed" else ""),
-    )
-
-
-def _why_incomplete(body: Mapping[str, Any]) -> str:
-    details = body.get("incomplete_details")
-    reason = _text(details.get("reason")) if isinstance(details, Mapping) else ""
-    return _INCOMPLETE.get(reason, reason or "incomplete")
-
-
-def _output(items: object) -> tuple[str, str]:
-    """The text and the refusal of a whole body's output."""
-    text = refusal = ""
-    for item in items if isinstance(items, list) else []:
-        parts = item.get("content") if isinstance(item, Mapping) else None
-        for part in parts if isinstance(parts, list) else []:
-            if isinstance(part, Mapping):
-                text += _text(part.get("text")) if part.get("type") == "output_text" else ""
-                refusal += _text(part.get("refusal"))
-    return text, refusal
 
 
 def read_usage(data: object) -> Usage | None:
@@ -182,3 +134,45 @@ def _text(value: object) -> str:
 
 def _error_text(error: object) -> str:
     return (error_words(error) or "an error without words")[:300] if error else ""
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds that the server asks to wait; None where it does not say (0 says nothing)."""
+    for name, scale in (("retry-after-ms", 1000.0), ("retry-after", 1.0)):
+        try:
+            value = float(headers.get(name, "")) / scale
+        except ValueError:
+            continue
+        if 0 < value < 1e6:
+            return value
+    return None
+
+
+def said_in(error: Any) -> str:
+    """A server's own words, short, on one line, without markup."""
+    text = str(error.response.text)
+    with contextlib.suppress(RecursionError, ValueError):
+        text = error_words(json.loads(text)) or "an error without words"
+    if "<html" in text.lower() or "<!doctype" in text.lower():
+        text = "a web page instead of an answer"
+    text = " ".join(text.split()) or "an error without words"
+    return text if len(text) <= 300 else text[:297] + "..."
+
+
+def connection_words(error: BaseException) -> str:
+    """The innermost cause of a connection error in words."""
+    inner: BaseException = error
+    while (cause := inner.__cause__ or inner.__context__) is not None:
+        inner = cause
+    text = " ".join(str(inner).split()) or type(inner).__name__
+    return f"no connection ({text[:200]})"
+
+
+def caused_by(error: BaseException, kind: type[BaseException]) -> bool:
+    """Whether an error of this kind stands behind `error`."""
+    inner: BaseException | None = error
+    while inner is not None:
+        if isinstance(inner, kind):
+            return True
+        inner = inner.__cause__ or inner.__context__
+    return False

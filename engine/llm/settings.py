@@ -12,7 +12,7 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from engine.errors import InputError, Where
@@ -43,9 +43,6 @@ class Secret:
 
     def __reduce__(self) -> str | tuple[Any, ...]:
         raise TypeError("a key is not written anywhere")
-
-
-Api = Literal["chat", "responses"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +85,6 @@ class Settings:
     parameters: Parameters = field(default_factory=Parameters)
     limits: Limits = field(default_factory=Limits)
     prices: Prices | None = None
-    api: Api = "chat"
     key_name: str = ""  # the variable that the key came from; empty for none
     key_env: str = "OPENAI_API_KEY"  # the variable that a key is read from
 
@@ -158,7 +154,7 @@ def normal_url(url: str) -> str:
     if parts.query or parts.fragment:
         raise InputError("a base URL has no query", fix="remove what follows the path")
     path = parts.path.rstrip("/")
-    path = path.removesuffix("/chat/completions").removesuffix("/responses")
+    path = path.removesuffix("/chat/completions")
     return urlunsplit((parts.scheme, parts.netloc, path or "/v1", "", ""))
 
 
@@ -195,13 +191,9 @@ def load_settings(
         raise InputError(
             f"no key for {urlsplit(url).hostname}", fix=f"export {variable}=..., then try again"
         )
-    api = _text(data, "api", file) or "chat"
-    if api not in ("chat", "responses"):
-        raise InputError(f"api {api!r}: chat or responses", where=Where(str(file)))
     made = Settings(
-        url, chosen, Secret(key or LOCAL_KEY), api="chat" if api == "chat" else "responses",
-        key_name=variable if key else "", key_env=variable,
-    )  # fmt: skip
+        url, chosen, Secret(key or LOCAL_KEY), key_name=variable if key else "", key_env=variable
+    )
     return _with_tables(made, data, file)
 
 
@@ -212,7 +204,7 @@ def config_path(environ: Mapping[str, str]) -> Path:
 
 
 NAME_WHERE_ASKED = "name one where you ask"
-KNOWN = ("base_url", "model", "key_env", "api", "parameters", "limits", "prices")
+KNOWN = ("base_url", "model", "key_env", "parameters", "limits", "prices")
 
 
 def read_config(file: Path) -> dict[str, Any]:
@@ -230,7 +222,7 @@ def read_config(file: Path) -> dict[str, Any]:
         why = "a key is never kept in a file: name its variable with key_env"
         fix = why if "key" in what else f"known here: {', '.join(KNOWN)}"
         raise InputError(f"unknown setting {what!r}", where=Where(str(file)), fix=fix)
-    for name in ("base_url", "model", "key_env", "api"):
+    for name in ("base_url", "model", "key_env"):
         _text(data, name, file)
     return data
 

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Any, Literal, Protocol
 
 from engine.types import sha256_of
-from engine.types.plain import read, read_object
+from engine.types.plain import made_of, object_of, read_object
 
 Speaker = Literal["system", "user", "assistant"]
 
@@ -101,9 +101,6 @@ class Usage:
     prompt: int | None = None
     answer: int | None = None
 
-    def to_json(self) -> dict[str, int | None]:
-        return {"prompt": self.prompt, "answer": self.answer}
-
 
 @dataclass(frozen=True, slots=True)
 class Reply:
@@ -136,24 +133,12 @@ class Reply:
         return f"{words} ({self.note})" if self.note not in ("", words) else words
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "schema": 1, "ending": self.ending.value, "text": self.text,
-            "reasoning": self.reasoning, "usage": self.usage.to_json(), "model": self.model,
-            "response_id": self.response_id, "seconds": self.seconds, "tries": self.tries,
-            "note": self.note,
-        }  # fmt: skip
+        return {"schema": 1, **object_of(self)}
 
     @staticmethod
     def from_json(data: object) -> Reply:
         """Raises ValueError on what is no reply."""
-        obj = read_object(data, "reply")
-        usage = read(obj, "usage", dict)
-        return Reply(
-            Ending(read(obj, "ending", str)), read(obj, "text", str), read(obj, "reasoning", str),
-            Usage(usage.get("prompt"), usage.get("answer")), read(obj, "model", str),
-            read(obj, "response_id", str), float(read(obj, "seconds", (int, float))),
-            int(read(obj, "tries", int)), read(obj, "note", str),
-        )  # fmt: skip
+        return made_of(Reply, read_object(data, "reply"))
 
 
 class Kind(StrEnum):

@@ -33,10 +33,10 @@ from engine.errors import InputError, StoreError
 from engine.files import read_file
 from engine.package.fold import fold, unfold
 from engine.package.host import host_facts
-from engine.package.module import PAGES, runtime_text, tables_text
+from engine.package.module import PAGES, hosts_text, runtime_text, spec_text, tables_text
 from engine.package.runtime._expr import NotAnExpression, evaluate
 from engine.package.source import source_text
-from engine.package.texts import init_text, project_text, readme_text
+from engine.package.texts import init_text, project_text, readme_text, stands_in
 from engine.spec.python.signature import (
     Asked,
     Signature,
@@ -186,10 +186,13 @@ def package_files(content: Content, name: str) -> dict[str, bytes]:
             content.kernel, list(content.archs), content.judged,
         ),
         "__init__.py": init_text(info, content.asked, inputs, content.level, content.kernel),
-        "_runtime.py": runtime_text(),
+        "_runtime.py": runtime_text(plans=content.binding.workspace is not None),
+        "_spec.py": spec_text(),
         "build.py": (PAGES / "build.py").read_text(encoding="utf-8"),
         "pyproject.toml": project_text(name, str(verdicts["version"])),
     }  # fmt: skip
+    if stands_in(info):
+        files["_hosts.py"] = hosts_text(sdpa=not info["host"]["sdpa_refused"])
     if any(i.derive for i in inputs):
         files["_tables.py"] = tables_text()
     out = {path: text.encode() for path, text in files.items()}

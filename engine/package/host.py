@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
@@ -21,7 +22,8 @@ _OF_SCORE = frozenset(("x", "D", "Dv", "LOG2E", "LN2"))
 
 def host_facts(asked: Asked, given: tuple[str, ...]) -> dict[str, Any]:
     """`causal`, `window` (keys that a row sees, None for all), `documents` (the inputs with a
-    number for each query and each key) and `score` (over x and D); or `refused`, and why.
+    number for each query and each key), `score` (over x and D) and `sdpa_refused` (why SDPA and
+    diffusers cannot ask for it, "" where they can); or `refused`, and why.
 
     `given` are the extra inputs that a call of the kernel needs.
     """
@@ -61,8 +63,19 @@ def host_facts(asked: Asked, given: tuple[str, ...]) -> dict[str, Any]:
     return {
         "causal": causal, "window": window,
         "documents": None if documents is None else list(documents),
-        "score": print_expr(recipe.score),
+        "score": print_expr(recipe.score), "sdpa_refused": _sdpa_refused(recipe, documents),
     }  # fmt: skip
+
+
+def _sdpa_refused(recipe: Recipe, documents: tuple[str, str] | None) -> str:
+    """Why no call of PyTorch's SDPA (or of diffusers) could ask for it; empty where one can."""
+    if documents is not None:
+        return "it needs document numbers, which SDPA does not give"
+    sizes = dict.fromkeys(("D", "Dv"), 64) | {"LOG2E": math.log2(math.e), "LN2": math.log(2)}
+    factors = [float(evaluate(recipe.score, {**sizes, "x": x})) / x for x in (1.0, -7.0, 900.0)]
+    if all(math.isclose(factor, factors[0], rel_tol=1e-5) for factor in factors):
+        return ""
+    return f"its score ({print_expr(recipe.score)}) is no multiple of x, all that SDPA asks for"
 
 
 def _plain_heads(recipe: Recipe) -> bool:

@@ -9,18 +9,41 @@ from pathlib import Path
 from engine.package.vendor import vendored
 
 PAGES = Path(__file__).with_name("runtime")
-RUNTIME = ("_abi", "_expr", "_args", "_checks", "_recipe", "_library", "_plan", "_spec", "_op",
-           "_check", "_hosts")  # fmt: skip
+RUNTIME = ("_abi", "_expr", "_args", "_checks", "_library", "_op")
+PLAN = ("_plan",)
+SPEC = ("_recipe", "_spec", "_check")
+HOSTS, SDPA = ("_hosts",), ("_sdpa",)
 TABLES = ("_reads", "_tables")
-_OF_PAGE = {**dict.fromkeys(RUNTIME, "_runtime"), **dict.fromkeys(TABLES, "_tables")}
+_OF_MODULE = {
+    "_runtime": (*RUNTIME, *PLAN), "_spec": SPEC, "_hosts": (*HOSTS, *SDPA), "_tables": TABLES,
+}  # fmt: skip
+_OF_PAGE = {page: module for module, pages in _OF_MODULE.items() for page in pages}
 
 
-def runtime_text() -> str:
-    """`_runtime.py`: all that a call needs."""
+def runtime_text(plans: bool) -> str:
+    """`_runtime.py`: all that a call on a GPU needs; with `plans` of a kernel that lists tiles."""
     return _joined(
-        RUNTIME,
-        "What a package of CuBridge runs: checks of a call, the argument struct, the launch, the\n"
-        "spec on a CPU, and what libraries call. The same in every package.",
+        (*RUNTIME, *PLAN) if plans else RUNTIME,
+        "What a call runs: its checks, the argument struct, the launch, the torch operator.\n\n"
+        "The same in every package of CuBridge that has these parts.",
+    )
+
+
+def spec_text() -> str:
+    """`_spec.py`: the spec without the kernel, and beside it."""
+    return _joined(
+        SPEC,
+        "The spec in plain torch: what the operator is on a CPU, and what `check` compares the\n"
+        "kernel with. The same in every package of CuBridge.",
+    )
+
+
+def hosts_text(sdpa: bool) -> str:
+    """`_hosts.py`: what transformers calls, and with `sdpa` what PyTorch and diffusers call."""
+    return _joined(
+        (*HOSTS, *SDPA) if sdpa else HOSTS,
+        "The kernel in the place of a library's own attention; the same in every package of\n"
+        "CuBridge that has these functions.",
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from engine.markdown import code, flat, prose
 from engine.package.evidence import EXECUTED, LEVELS, gate_lines, not_proven, trust
 from engine.package.fields import DTYPE_WORDS, named
+from engine.resources import list_kernels
 from engine.spec.python.signature import Asked, recipe_of
 from engine.spec.recipes.recipe import Input, Recipe
 from engine.types import Gate, Level, Verdict
@@ -28,6 +29,16 @@ _NUMBER_TYPES = {"f32": "float", "i32": "int", "i64": "int", "bool": "bool"}
 def _gives_lse(info: Mapping[str, Any]) -> bool:
     """Whether the kernel has a second output, the rows' log-sum-exp."""
     return any(row["source"] == "LSE" for row in info["binding"]["tensors"])
+
+
+def stands_in(info: Mapping[str, Any]) -> bool:
+    """Whether the kernel can be called in the place of a library's attention."""
+    return "refused" not in info["host"]
+
+
+def _in_sdpa(info: Mapping[str, Any]) -> bool:
+    """Whether PyTorch's SDPA, and so diffusers, can ask for what the kernel computes."""
+    return stands_in(info) and not info["host"]["sdpa_refused"]
 
 
 def _takes_plans(info: Mapping[str, Any]) -> bool:
@@ -134,8 +145,13 @@ def init_text(
             returns += " (as the kernel has it: it was compared with nothing)"
         ending = f"    if return_lse:\n        return {out}, {_lse_as_given(recipe)}\n"
     about_plan = imports = given_plan = ""
-    names_ = ["KERNEL", "LEVEL", "as_attention_interface", "as_attention_processor",
-              "as_sdpa_implementation", "attention", "check"]  # fmt: skip
+    modules, names_ = ["_runtime", "_spec"], ["KERNEL", "LEVEL", "attention", "check"]
+    if stands_in(info):
+        modules.insert(0, "_hosts")
+        names_[2:2] = ["as_attention_interface"]
+    if _in_sdpa(info):
+        names_[3:3] = ["as_attention_processor", "as_sdpa_implementation"]
+    typed = "from typing import Any\n\n" if _in_sdpa(info) else ""
     if _takes_plans(info):
         params += (", " if has_lse else ", *, ") + "plan: Plan | None = None"
         about_plan = _plan_words(info)
@@ -155,11 +171,9 @@ a GPU builds it with nvcc. CPU tensors run the spec itself, for tests without a 
 
 from __future__ import annotations
 
-from typing import Any
+{typed}from torch import Tensor
 
-from torch import Tensor
-
-from . import _runtime
+from . import {", ".join(modules)}
 {imports}
 __all__ = [
 {exported}
@@ -183,31 +197,38 @@ def attention({params}) -> {kind}:
 {ending}    return {out}
 
 
-def as_attention_interface(name: str) -> str:
-    """Register the kernel with transformers, for attn_implementation=`name`; gives the name."""
-    return _runtime.as_attention_interface(_OPERATOR, name)
-
-
-def as_sdpa_implementation(name: str) -> str:
-    """Register the kernel with PyTorch, for torch.nn.attention.activate_flash_attention_impl(name):
-    SDPA's FLASH back end is then this kernel; gives the name."""
-    return _runtime.as_sdpa_implementation(_OPERATOR, name)
-
-
-def as_attention_processor(processor: Any) -> Any:
-    """A diffusers attention processor like `processor`, with the kernel in the place of SDPA."""
-    return _runtime.as_attention_processor(_OPERATOR, processor)
-
-
-def check() -> bool:
+{_IN_A_MODEL if stands_in(info) else ""}{_IN_SDPA if _in_sdpa(info) else ""}def check() -> bool:
     """Run the kernel beside the spec on this machine's GPU; whether they agree."""
-    return _runtime.check(_OPERATOR)
+    return _spec.check(_OPERATOR)
 
 
 KERNEL = {_literal(info)}
 """What the kernel takes, and how its argument struct is filled."""
 
-_OPERATOR = _runtime.Operator(KERNEL)
+_OPERATOR = _runtime.{"Planned" * _takes_plans(info)}Operator(KERNEL, _spec.Spec(KERNEL))
+'''
+
+
+_IN_A_MODEL = '''\
+def as_attention_interface(name: str) -> str:
+    """Register the kernel with transformers, for attn_implementation=`name`; gives the name."""
+    return _hosts.as_attention_interface(_OPERATOR, name)
+
+
+'''
+
+_IN_SDPA = '''\
+def as_sdpa_implementation(name: str) -> str:
+    """Register the kernel with PyTorch, for torch.nn.attention.activate_flash_attention_impl(name):
+    SDPA's FLASH back end is then this kernel; gives the name."""
+    return _hosts.as_sdpa_implementation(_OPERATOR, name)
+
+
+def as_attention_processor(processor: Any) -> Any:
+    """A diffusers attention processor like `processor`, with the kernel in the place of SDPA."""
+    return _hosts.as_attention_processor(_OPERATOR, processor)
+
+
 '''
 
 
@@ -304,9 +325,8 @@ def readme_text(
 
 An attention kernel for {code(info["spec"])}{options}, adapted by CuBridge from the expert kernel
 {prose(kernel)} ({prose(title)}). Built for {_built_words(info)}, on {archs[0]}{_further(archs)}.
-Forward only. Where it runs: Linux, such a GPU, Python 3.10, torch 2.6; where it is built: nvcc
-(CUDA 12). Licence: kernel.cu is under {prose(kernel)}'s (CuBridge's own kernels: Apache-2.0), the
-Python files under Apache-2.0, {code(info["spec"])} is its author's.
+Forward only. It runs on Linux with one of these GPUs, Python 3.10 and torch 2.6 or newer; nvcc
+(CUDA 12 or newer) builds it. Licence: {_licence(kernel)}; {code(info["spec"])} is its author's.
 
 {wants}
 
@@ -337,6 +357,13 @@ The comments in kernel.cu are the expert kernel's own and speak of that kernel.
 """
 
 
+def _licence(kernel: str) -> str:
+    """Of all but the spec; of a kernel of someone else nothing is known."""
+    if kernel in list_kernels():
+        return "Apache-2.0"
+    return f"that of {prose(kernel)} for kernel.cu, Apache-2.0 for the Python files"
+
+
 def _built_words(info: Mapping[str, Any]) -> str:
     """The types and head sizes, each with all of the others; else each specialisation."""
     bindings = list(info["specialisations"].values())
@@ -353,7 +380,7 @@ def _further(archs: Sequence[str]) -> str:
 
 def _in_a_model(info: Mapping[str, Any]) -> str:
     """The lines by which a model of transformers uses the kernel; none where it cannot."""
-    if "refused" in info["host"]:
+    if not stands_in(info):
         return ""
     name = info["name"]
     return f"""
@@ -378,11 +405,12 @@ def _documents(info: Mapping[str, Any]) -> str:
 
 
 def _no_host(info: Mapping[str, Any]) -> str:
-    """Why it cannot be used so."""
-    if "refused" not in info["host"]:
-        return ""
-    why = prose(info["host"]["refused"])
-    return f"\nIt cannot stand in for a library's attention: {why}."
+    """Why it cannot be used so, or not everywhere."""
+    if not stands_in(info):
+        why = prose(info["host"]["refused"])
+        return f"\nIt cannot stand in for a library's attention: {why}."
+    why = prose(info["host"]["sdpa_refused"])
+    return f"\nIt cannot stand in for PyTorch's SDPA, nor in diffusers:\n{why}." if why else ""
 
 
 def adapted_text(

@@ -70,6 +70,8 @@ class Fragments:
 
     def issue(self, at: Instruction, lanes: Lanes, epoch: int) -> None:
         """Checks a matmul's registers, and notes that it uses them."""
+        if not self.machine.memory.ordered:
+            return
         warps = lanes.warps
         d, a = registers_in(at.operands[0]), _fragments_of_a(at)
         since = self.fences[warps]
@@ -87,7 +89,7 @@ class Fragments:
 
     def watch(self, at: Instruction, run: Run) -> Run:
         """The instruction with what it does to fragments checked."""
-        if at.name == "wgmma" or not at.operands:
+        if at.name == "wgmma" or not at.operands or not self.machine.memory.ordered:
             return run
         first = [] if at.name in _WRITE_NOTHING else registers_in(at.operands[0])
         others = at.operands if at.name in _WRITE_NOTHING else at.operands[1:]

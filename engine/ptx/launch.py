@@ -38,7 +38,9 @@ from engine.ptx.syntax import Kernel, Module, Variable, width
 FAMILIES = (arithmetic.OPS, bits.OPS, functions.OPS, convert.OPS, compare.OPS, data.OPS,
             control.OPS, warp.OPS, matrix.OPS, mbarrier.OPS, bulk.OPS, wgmma.OPS,
             wmma.OPS)  # fmt: skip
-MOST_THREADS = 1024  # that execute together
+MOST_THREADS = 4096  # that execute together: with more, it is numpy's own loops that take the time
+# Their number times the bytes of a block's shared memory, of which each warp's accesses are noted.
+MOST_NOTED = 1 << 28
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,8 @@ def run(
     Args:
         seed: the order of warps; None: all go together.
         most: instructions of a batch of blocks after which the kernel counts as endless.
-        observer: executes the `observe` instructions of a source that has such.
+        observer: executes the `observe` instructions of a source that has such; values count then,
+            and what orders accesses is not looked at.
 
     Raises:
         InputError: for a kernel that is not there, or what is not executed yet.
@@ -90,14 +93,14 @@ def run(
                          "blocks is not executed yet")  # fmt: skip
     began = time.perf_counter()
     findings = Findings()
-    threads = int(np.prod(launch.block))
     total = int(np.prod(launch.grid))
-    batch = max(1, MOST_THREADS // threads)
+    batch = _together(module, kernel, launch)
     instructions = thread_instructions = 0
     before: History | None = None
     for first in range(0, total, batch):
         count = min(batch, total - first)
-        machine = _machine(module, kernel, launch, tensors, first, count, findings)
+        machine = _machine(module, kernel, launch, tensors, first, count, findings,
+                           observer is None)  # fmt: skip
         own = observer.ops if observer else {}
         machine.code = decode(machine, (*FAMILIES, own))
         if before is None:
@@ -113,6 +116,18 @@ def run(
         machine.memory.give_back()
     seconds = time.perf_counter() - began
     return Outcome(tuple(findings), instructions, thread_instructions, seconds)
+
+
+def _together(module: Module, kernel: Kernel, launch: Launch) -> int:
+    """How many blocks execute together."""
+    threads, shared = int(np.prod(launch.block)), launch.shared + _static(module, kernel)[1]
+    return max(1, min(MOST_THREADS // threads, MOST_NOTED // max(threads * shared, 1)))
+
+
+def _static(module: Module, kernel: Kernel) -> tuple[dict[str, int], int]:
+    """The `layout` of the shared memory that the PTX declares."""
+    variables = (*module.variables, *kernel.variables)
+    return layout(tuple(v for v in variables if v.space == "shared"))
 
 
 def layout(variables: tuple[Variable, ...]) -> tuple[dict[str, int], int]:
@@ -158,21 +173,21 @@ def _reallocation(machine: Machine) -> None:
 
 def _machine(
     module: Module, kernel: Kernel, launch: Launch, tensors: list[Tensor], first: int, count: int,
-    findings: Findings,
+    findings: Findings, ordered: bool,
 ) -> Machine:  # fmt: skip
     threads = int(np.prod(launch.block))
     if threads % 32:
         raise InputError(f"{kernel.name}: blocks of {threads} threads are not executed yet")
     clocks = Clocks(count, threads // 32, first)
     variables = (*module.variables, *kernel.variables)
-    shared, static = layout(tuple(v for v in variables if v.space == "shared"))
+    shared, static = _static(module, kernel)
     local, local_bytes = layout(tuple(v for v in variables if v.space == "local"))
     constants = [v for v in variables if v.space in ("global", "const")]
     pieces = [*tensors, *(Tensor(v.name, np.frombuffer(v.initial, np.uint8)) for v in constants)]
     memory = Memory(
         pieces, count, threads, static + launch.shared, -(-local_bytes // 16) * 16,
         launch.parameters, clocks, findings, _granule(kernel), first,
-        {at.line: at for at in kernel.code},
+        {at.line: at for at in kernel.code}, ordered,
     )  # fmt: skip
     registers = Registers(kernel.registers, count * threads, _special(launch, first, count))
     machine = Machine(kernel, registers, memory, clocks, findings, count, threads)

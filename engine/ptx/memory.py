@@ -66,16 +66,17 @@ class Memory:
         tensors: pieces of global memory in the order of their addresses.
         shared: bytes of shared memory of a block.
         local: bytes of local memory of a thread.
+        ordered: whether the order of accesses is looked at, and the registers of matmuls.
     """
 
     def __init__(
         self, tensors: list[Tensor], blocks: int, threads: int, shared: int, local: int,
         parameters: bytes, clocks: Clocks, findings: Findings, granule: int, first_block: int,
-        lines: dict[int, Instruction],
+        lines: dict[int, Instruction], ordered: bool = True,
     ) -> None:  # fmt: skip
         self.tensors, self.blocks, self.threads = tensors, blocks, threads
         self.clocks, self.findings, self.first_block = clocks, findings, first_block
-        self.granule, self.lines = granule, lines
+        self.granule, self.lines, self.ordered = granule, lines, ordered
         self.shift, self.counted = np.array(granule.bit_length() - 1), np.arange(64)
         self.warps_per_block = clocks.per_block
         sizes = [-(-t.data.nbytes // 256) * 256 for t in tensors]
@@ -245,7 +246,7 @@ class Memory:
         Args:
             lane: SEVERAL or ALL, where the warp makes the access and not each lane for itself.
         """
-        if space == "local":
+        if space == "local" or not self.ordered:
             return
         each = max(size // self.granule, 1)
         granules = offset >> self.shift
@@ -298,9 +299,35 @@ class Memory:
             found = self.views[space, item] = self.spaces[space].view(np.dtype(f"u{item}"))
         return found
 
+    def own(self, address: Values, size: int) -> int | None:
+        """The byte that all lanes access of their own local memory; None where it is not one for
+        all, or there is none: `load` and `store` say what it is then.
+
+        Args:
+            address: [2, lanes], in local space.
+        """
+        first = int(address[0, 0])
+        aligned = first % (size if size & (size - 1) == 0 else 16) == 0
+        if not aligned or not 0 <= first <= self.local_bytes - size:
+            return None
+        return None if np.count_nonzero(address != first) else first
+
+    def frames(self, type: np.dtype[Any]) -> tuple[Values, Values]:
+        """Local memory as items of a type, [2, threads, items], and which of its bytes hold a
+        value, [threads, bytes]."""
+        threads = self.blocks * self.threads
+        used = slice(0, threads * self.local_bytes)
+        items = self.spaces["local"][:, used].view(type).reshape(2, threads, -1)
+        return items, self.set["local"][used].reshape(threads, -1)
+
     def note_unset(self, space: str, offset: Values, size: int, at: Instruction) -> None:
         """Remembers the first load of bytes that nothing wrote: a cause to name later."""
-        if self.unset is None and not self.set[space][offset].all():
+        if self.unset is None:
+            self.note_read(space, self.set[space][offset], at)
+
+    def note_read(self, space: str, known: Values, at: Instruction) -> None:
+        """The same of a load that knows which of its bytes hold a value."""
+        if self.unset is None and not known.all():
             self.unset = Finding(
                 "undefined value", at, f"{space} memory was read before it was written"
             )

@@ -1,1 +1,1 @@
-"""Pictures of what was measured: bars and plots, as SVG and as PNG."""
+"""Pictures of what was measured: bars and plots, as SVG."""

@@ -1,7 +1,7 @@
 """Throughput as bars: one group per case, ours in colour, rivals in grey.
 
 picture = bars("softcap_causal", groups, ["measured on ...", "TFLOP/s = ..."])
-svg(picture), png(picture)
+svg(picture)
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from engine.report.picture import DIM, INK, OURS, RIVAL, Box, Line, Picture, Shape, Text, png, svg
+from engine.report.picture import DIM, INK, OURS, RIVAL, Box, Line, Picture, Shape, Text
 
 _WIDTH, _LINE, _LEFT, _RIGHT, _EDGE = 960, 24, 200, 330, 16
 _WRAP = 140  # characters of a note in one line
@@ -67,16 +67,6 @@ def bars(title: str, groups: Sequence[Group], notes: Sequence[str] = ()) -> Pict
             y += 18
             shapes.append(Text(_EDGE, y, line, 11, DIM))
     return Picture(_WIDTH, y + _EDGE, tuple(shapes))
-
-
-def bars_svg(title: str, groups: Sequence[Group], notes: Sequence[str] = ()) -> str:
-    """`bars` as an SVG document."""
-    return svg(bars(title, groups, notes))
-
-
-def bars_png(title: str, groups: Sequence[Group], notes: Sequence[str] = ()) -> bytes:
-    """`bars` as a PNG. Raises `MissingTool` where Pillow is not installed."""
-    return png(bars(title, groups, notes))
 
 
 def _lines(note: str) -> list[str]:

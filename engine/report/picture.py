@@ -1,18 +1,14 @@
-"""A picture as a list of shapes, written as SVG (text stays text) or as PNG.
+"""A picture as a list of shapes, written as SVG: text stays text.
 
-One description serves both formats, so that they show the same. Nothing in a text is markup: what
-cannot be printed is dropped, what XML reads otherwise is escaped.
+Nothing in a text is markup: what cannot be printed is dropped, what XML reads otherwise is escaped.
 """
 
 from __future__ import annotations
 
-import io
 import unicodedata
 from dataclasses import dataclass
 from typing import Literal
 from xml.sax.saxutils import escape
-
-from engine.errors import MissingTool
 
 INK, DIM, FAINT, PAPER = "#222222", "#666666", "#d5dadd", "#ffffff"
 OURS, RIVAL = "#0072b2", "#b9c4cc"
@@ -20,10 +16,6 @@ OURS, RIVAL = "#0072b2", "#b9c4cc"
 SERIES = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
 
 _SANS = "Inter, Helvetica, Arial, sans-serif"
-# What the PNG writer's own font lacks.
-_PLAIN = str.maketrans(
-    {"–": "-", "—": "-", "×": "x", "≤": "<=", "≥": ">=", "·": "·", "³": "^3", "²": "^2", "…": "..."}
-)
 
 Anchor = Literal["start", "middle", "end"]
 
@@ -73,7 +65,7 @@ Shape = Text | Box | Line | Dot
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """Shapes on white paper, in units of one pixel at scale 1."""
+    """Shapes on white paper, in pixels."""
 
     width: int
     height: int
@@ -120,47 +112,3 @@ def _svg_shape(shape: Shape) -> str:
             )
         case Dot(x, y, radius, fill):
             return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius:g}" fill="{fill}"/>'
-
-
-def png(picture: Picture, scale: int = 2) -> bytes:
-    """The picture as a PNG of `scale` times its size.
-
-    Raises:
-        MissingTool: Pillow is not installed.
-    """
-    try:
-        from PIL import Image, ImageDraw, ImageFont
-    except ImportError:
-        raise MissingTool(
-            "a PNG needs Pillow, which is not installed here", fix="pip install 'pillow>=10.1'"
-        ) from None
-    image = Image.new("RGB", (picture.width * scale, picture.height * scale), PAPER)
-    draw = ImageDraw.Draw(image)
-    for shape in picture.shapes:
-        match shape:
-            case Text(x, y, words, size, fill, bold, anchor):
-                font = ImageFont.load_default(size * scale)
-                plain = (
-                    printable(words)
-                    .translate(_PLAIN)
-                    .encode("latin-1", "replace")
-                    .decode("latin-1")
-                )
-                left = {"start": "l", "middle": "m", "end": "r"}[anchor]
-                place = (x * scale, y * scale)
-                stroke = scale // 2 if bold else 0
-                draw.text(place, plain, fill, font, anchor=f"{left}s", stroke_width=stroke * 0.5)
-            case Box(x, y, width, height, fill):
-                if width > 0 and height > 0:
-                    corner = ((x + width) * scale - 1, (y + height) * scale - 1)
-                    draw.rectangle((x * scale, y * scale, *corner), fill)
-            case Line(x0, y0, x1, y1, stroke_fill, wide):
-                ends = [(x0 * scale, y0 * scale), (x1 * scale, y1 * scale)]
-                draw.line(ends, stroke_fill, max(1, round(wide * scale)))
-            case Dot(x, y, radius, fill):
-                r = radius * scale
-                draw.ellipse((x * scale - r, y * scale - r, x * scale + r, y * scale + r), fill)
-    out = io.BytesIO()
-    # A few colours and their edges: a palette is a third of the size.
-    image.quantize(64, dither=Image.Dither.NONE).save(out, "PNG", optimize=True)
-    return out.getvalue()

@@ -364,20 +364,3 @@ def _solve(poly: Poly) -> tuple[Monomial, Poly]:
 
     subject = min(order, key=rank)[0]
     return subject, Poly({m: c for m, c in poly.terms.items() if m != subject})
-
-
-__all__ = [
-    "NO",
-    "YES",
-    "Binary",
-    "Dnf",
-    "Literal_",
-    "Num",
-    "TooLarge",
-    "compare",
-    "conjoin",
-    "disjoin",
-    "dnf_expr",
-    "negate",
-    "truth_value",
-]  # fmt: skip

@@ -10,9 +10,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from engine.spec.recipes.recipe import Clause, Input, Recipe
+from engine.spec.recipes.recipe import Clause, Input, Recipe, describe
 from engine.spec.recipes.recipe_json import recipe_from_json, recipe_to_json
-from engine.spec.recipes.recipe_words import describe
 
 if TYPE_CHECKING:
     from engine.spec.decks.deck_inputs import make_inputs

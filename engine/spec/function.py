@@ -15,8 +15,7 @@ from torch import Tensor
 from engine.spec.read import read_recipe
 from engine.spec.readings.derived_inputs import derive_inputs
 from engine.spec.recipes.recipe_json import recipe_from_json, recipe_to_json
-from engine.spec.reference.low_precision import run_spec
-from engine.spec.reference.oracle import oracle
+from engine.spec.reference.oracle import oracle, run_spec
 
 Data = Mapping[str, Any]
 Tensors = Mapping[str, Tensor]

@@ -14,6 +14,7 @@ import torch
 from engine.cuir.nodes import Compare, Expr, Name, Num, Select, walk_expr
 from engine.cuir.parser import parse_expr
 from engine.cuir.printer import print_expr
+from engine.cuir.static.kernel_names import meaning_of
 from engine.errors import SpecError
 from engine.prove.same import same_predicate
 from engine.prove.solver import Witness
@@ -29,11 +30,11 @@ from engine.spec.expressions.cancelling_multiples import grouped
 from engine.spec.expressions.closed_forms import Form, closed_form, with_forms
 from engine.spec.expressions.divisors import nonzero_divisors
 from engine.spec.expressions.fit import NoForm, fit
+from engine.spec.python.declarations import check_dims
 from engine.spec.python.dimension_sizes import CHECK_SIZES, Domain
 from engine.spec.python.load import surroundings
 from engine.spec.python.modes import OnCpu, Widen
 from engine.spec.python.program import Program, program_of, variations
-from engine.spec.python.reserved_names import check_dims, meaning
 from engine.spec.python.spec_file import EXAMPLE, OWN_NAMES, TensorParameter, read_source
 from engine.spec.readings.derived_inputs import derived_values
 from engine.spec.readings.size_readings import (
@@ -295,7 +296,7 @@ def _tables(program: Program, read: Read, closed: bool) -> tuple[dict[str, Form]
             continue
         kind = read.traced[0].trace.kinds[name]
         given = _named_at(program, first.line)
-        if given is not None and given not in taken and meaning(given) is None:
+        if given is not None and given not in taken and meaning_of(given) is None:
             taken.add(given)
             forms[name] = Form(partial(build.load, given))
             read.traced[0].trace.kinds[given] = kind
@@ -424,6 +425,3 @@ def _output_dims(program: Program, read: Read) -> tuple[str, ...]:
     columns = next(n for n, role in role_names(program, read.traced[0].reading) if role == "Dv")
     last = roles_by_name(program, read.traced[0].reading)[columns]
     return tuple(_OUTPUT_NAMES.get(role, last) for role in read.traced[0].reading.output)
-
-
-__all__ = ["read_recipe"]

@@ -19,8 +19,7 @@ from typing import Any
 from engine.child.family import end_descendants
 from engine.child.keeper import end_as, end_with, hide_memory, keep
 from engine.child.postmortem import ASK
-from engine.child.protocol import encode, read_frame
-from engine.child.wire import describe, failure_of
+from engine.child.wire import describe, encode, failure_of, read_frame
 from engine.errors import MissingTool
 
 Send = Callable[[dict[str, Any]], None]

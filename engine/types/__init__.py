@@ -18,12 +18,11 @@ from typing import Any, Self
 from engine.types.plain import (
     SCHEMA_VERSION,
     JsonObject,
-    optional_text,
+    made_of,
+    object_of,
     plain_json,
     read,
     read_object,
-    strings,
-    text_of,
 )
 
 
@@ -171,32 +170,13 @@ class Verdict:
         )
 
     def to_json(self) -> JsonObject:
-        return {
-            "schema": SCHEMA_VERSION,
-            "gate": self.gate.value,
-            "kind": self.kind.value,
-            "reason": self.reason,
-            "seconds": self.seconds,
-            "subject": dict(self.subject),
-            "details": plain_json(self.details),
-            "assumed": list(self.assumed),
-            "by": self.by,
-        }
+        return {"schema": SCHEMA_VERSION, **object_of(self), "subject": dict(self.subject)}
 
     @classmethod
     def from_json(cls, data: object) -> Self:
         obj = read_object(data, cls.__name__)
-        subject = read(obj, "subject", dict)
-        return cls(
-            gate=Gate(read(obj, "gate", str)),
-            kind=VerdictKind(read(obj, "kind", str)),
-            reason=read(obj, "reason", str),
-            seconds=float(read(obj, "seconds", (int, float))),
-            subject=tuple((name, text_of(value)) for name, value in subject.items()),
-            details=read(obj, "details", dict),
-            assumed=strings(obj, "assumed"),
-            by=read(obj, "by", str),
-        )
+        subject = [list(item) for item in read(obj, "subject", dict).items()]
+        return made_of(cls, {**obj, "subject": subject})
 
 
 def level_of(verdicts: Iterable[Verdict]) -> Level:
@@ -306,31 +286,11 @@ class Hunk:
         return tuple(kind for kind in self.clause.split(", ") if kind)
 
     def to_json(self) -> JsonObject:
-        return {
-            "schema": SCHEMA_VERSION,
-            "id": self.id,
-            "title": self.title,
-            "reason": self.reason,
-            "clause": self.clause,
-            "before": self.before,
-            "after": self.after,
-            "op_ids": list(self.op_ids),
-            "origin": self.origin.value,
-        }
+        return {"schema": SCHEMA_VERSION, **object_of(self)}
 
     @classmethod
     def from_json(cls, data: object) -> Self:
-        obj = read_object(data, cls.__name__)
-        return cls(
-            id=read(obj, "id", str),
-            title=read(obj, "title", str),
-            reason=read(obj, "reason", str),
-            clause=read(obj, "clause", str),
-            before=read(obj, "before", str),
-            after=read(obj, "after", str),
-            op_ids=strings(obj, "op_ids"),
-            origin=Origin(read(obj, "origin", str)),
-        )
+        return made_of(cls, read_object(data, cls.__name__))
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,25 +313,11 @@ class Proposal:
             raise ValueError(f"proposal {self.id!r} has two hunks with one id")
 
     def to_json(self) -> JsonObject:
-        return {
-            "schema": SCHEMA_VERSION,
-            "id": self.id,
-            "origin": self.origin.value,
-            "reason": self.reason,
-            "hunks": [hunk.to_json() for hunk in self.hunks],
-            "transcript": self.transcript,
-        }
+        return {"schema": SCHEMA_VERSION, **object_of(self)}
 
     @classmethod
     def from_json(cls, data: object) -> Self:
-        obj = read_object(data, cls.__name__)
-        return cls(
-            id=read(obj, "id", str),
-            origin=Origin(read(obj, "origin", str)),
-            reason=read(obj, "reason", str),
-            hunks=tuple(Hunk.from_json(hunk) for hunk in read(obj, "hunks", list)),
-            transcript=optional_text(obj, "transcript"),
-        )
+        return made_of(cls, {"transcript": None, **read_object(data, cls.__name__)})
 
 
 @dataclass(frozen=True, slots=True)
@@ -392,22 +338,8 @@ class Decision:
             raise ValueError("an edited decision, and only that, carries a replacement text")
 
     def to_json(self) -> JsonObject:
-        return {
-            "schema": SCHEMA_VERSION,
-            "target": self.target,
-            "kind": self.kind.value,
-            "by": self.by,
-            "comment": self.comment,
-            "replacement": self.replacement,
-        }
+        return {"schema": SCHEMA_VERSION, **object_of(self)}
 
     @classmethod
     def from_json(cls, data: object) -> Self:
-        obj = read_object(data, cls.__name__)
-        return cls(
-            target=read(obj, "target", str),
-            kind=DecisionKind(read(obj, "kind", str)),
-            by=read(obj, "by", str),
-            comment=read(obj, "comment", str),
-            replacement=optional_text(obj, "replacement"),
-        )
+        return made_of(cls, {"replacement": None, **read_object(data, cls.__name__)})

@@ -159,7 +159,7 @@ def test_plots_show_ours_and_the_prediction(tmp_path: Path) -> None:
     data = record(saved(tmp_path, result()), tmp_path / "out.json")
     assert set(plots([data])) == {"attention_sm90", "predicted"}
     files = write_plots([data], tmp_path / "plots")
-    assert {f.suffix for f in files} == {".svg", ".png"}
+    assert {f.suffix for f in files} == {".svg"}
     text = (tmp_path / "plots" / "attention_sm90.svg").read_text()
     assert "CuBridge" in text and "not installed" in text and "H100" in text
 

@@ -9,15 +9,20 @@ import json
 import re
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from benchmarks.sweep import compiling
 from benchmarks.sweep.compiling import refused
 from benchmarks.sweep.drawn import KEY, kernel
+from benchmarks.sweep.mutants import _classes
 from benchmarks.sweep.pool import lines_of, sweep
 from benchmarks.sweep.record import write_record
 from benchmarks.sweep.tasks import TARGETS, Original, Task
 from engine.build.tools.toolchain import find_toolchain
+from engine.cuir.canonical import canonical
+from engine.cuir.parser import parse_module
 from engine.errors import MissingTool
 from engine.spec.recipes.recipe import Input
 from tests.engine.lower.random_masks import TABLES, Mask, lowered, random_mask, recipe_of
@@ -65,6 +70,19 @@ def test_nvcc_compiles_what_the_checks_pass(name: str, texts: dict[str, dict[str
     assert list(found) == ["wrong"] and "error" in found["wrong"]
 
 
+def test_a_compiler_that_is_ended_says_nothing_of_a_text(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Machines run out of memory: a text is no better and no worse for it, and is asked again."""
+    nvcc = tmp_path / "nvcc"
+    nvcc.write_text("#!/bin/sh\necho \"nvcc error : 'cicc' died due to signal 9\" >&2\nexit 9\n")
+    nvcc.chmod(0o755)
+    found = SimpleNamespace(nvcc=SimpleNamespace(path=nvcc))
+    monkeypatch.setattr(compiling, "find_toolchain", lambda: found)
+    with pytest.raises(OSError, match="says nothing of the text"):
+        compiling.ptx("sm_80", KEY, b"one text")
+
+
 def test_a_sweep_that_was_stopped_goes_on(tmp_path: Path) -> None:
     log, end = tmp_path / "log.jsonl", time.monotonic() + 100
     source = Original("flash_fwd_sm80", "bf16_64")
@@ -99,3 +117,34 @@ def test_a_record_tells_faults_and_survivors_from_the_rest(tmp_path: Path) -> No
         log.write_text(json.dumps(line) + "\n")
         assert write_record(log, to) == 1
     assert "decks of masks" in json.loads(to.read_text()), "steps of other logs stay"
+
+
+CLASSES = """specialisation(arch='sm_80', T=bf16, D=64)
+
+
+class Args:
+    Nk: i32
+
+
+@kernel(threads=32)
+def class_tiles(args, *, BM, BN):
+    kind = 0
+    if BN <= args.Nk and BM > 3:
+        kind = class_of[BM, BN](lambda i, j: j < args.Nk, at=[0, 0])
+    put(lists[1:], kind)
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "covered"),
+    [
+        ("BN <= args.Nk and", "BN < args.Nk and", True),
+        ("lists[1:]", "lists[2:]", False),  # a fault's place, and no text of its line, tells
+        ("    if BN <= args.Nk and BM > 3:\n        kind = ", "    kind = ", False),
+    ],
+)
+def test_what_classes_tiles_is_proven_of_what_it_asks(old: str, new: str, covered: bool) -> None:
+    assert CLASSES.count(old) == 1
+    text = CLASSES.replace(old, new)
+    right, mutant = map(parse_module, (CLASSES, text))
+    assert (canonical(_classes(right)) == canonical(_classes(mutant))) == covered

@@ -23,7 +23,7 @@ END = "<!-- to here -->"
 # above it. `base` is what lies in `engine/` itself (errors, files, ...) and `engine/types`.
 ROOMS: Mapping[str, tuple[str, ...]] = {
     BASE: (),
-    "report": (BASE,),
+    "report": (),
     "llm": (BASE,),
     "cuir": (BASE,),
     "scalar_algebra": ("cuir",),

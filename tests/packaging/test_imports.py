@@ -220,6 +220,12 @@ def test_no_module_of_the_app_loads_torch_or_an_extra() -> None:
     assert heavy(loaded_by(runnable(modules("cubridge_tui"))), ["torch", "mcp"]) == set()
 
 
+def test_the_first_frame_waits_for_no_session_and_no_other_screen() -> None:
+    loaded = loaded_by(["cubridge_tui.app", "cubridge_tui.screens.start"])
+    late = ["sessions.events", "sessions.store", "engine.service", "cubridge_tui.desk", "git"]
+    assert heavy(loaded, [*late, "cubridge_tui.screens.adaptation"]) == set()
+
+
 @pytest.mark.skipif(not HAS_TORCH, reason="torch is not installed")
 def test_no_module_of_the_engine_loads_textual() -> None:
     loaded = loaded_by(runnable(modules("engine")))

@@ -16,6 +16,7 @@ OURS = {  # comes with CuBridge, in a folder of ours
     "engine.cost.card": 1,
     "engine.cost.scalar": 1,
     "engine.cuir.arch": 1,
+    "engine.foreign.compile": 1,
     "engine.gates.g3_source.conformance": 1,
     "cubridge_tui.model.page": 1,
     "engine.gpu.job": 2,
@@ -26,14 +27,13 @@ OURS = {  # comes with CuBridge, in a folder of ours
     "engine.package.vendor": 1,
     "engine.ptx.records": 1,
     "engine.resources": 3,
-    "engine.service.models.llm_sending": 1,
+    "engine.service.models.llm_conversation": 1,
     "engine.transfer.llm.prompt": 1,
 }
 WRITTEN = {  # what CuBridge or a tool that it ran has written, in a folder that it made
     "cubridge_tui.editor": 1,
     "cubridge_tui.places": 2,
     "engine.build.folder.cache": 3,
-    "engine.build.folder.pace": 2,
     "engine.build.machine_code.products": 1,
     "engine.foreign.compile": 4,
     "engine.foreign.record": 1,
@@ -48,9 +48,8 @@ SYSTEM = {  # /proc, /sys, /dev/null, a stream of this process, the installed to
     "cubridge_tui.cli": 3,
     "engine.build.tools.process": 1,
     "engine.build.tools.watchdog": 3,
-    "engine.child.family": 2,
+    "engine.child.family": 4,
     "engine.child.keeper": 1,
-    "engine.child.memory": 2,
     "engine.torch_child.server": 1,
     "engine.child.spec_process": 1,
     "engine.service.upkeep.doctor": 1,
@@ -70,7 +69,8 @@ CARRIED = {  # runs beside its own files on another machine, without `engine.fil
 }
 NEW = {"cubridge_tui.screens.gpu": 1}  # opened to write, and refused where there is a file
 ONLY = {"engine.files": 1}
-NO_FILES = ("Store", "tarfile", "scope", "self.scope", "subject.tallies")  # `x.open`: not a file
+# `x.open`: not a file
+NO_FILES = ("Store", "Listing", "tarfile", "scope", "self.scope", "subject.tallies")
 
 
 def opened(source: str) -> int:

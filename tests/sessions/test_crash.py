@@ -20,8 +20,7 @@ from engine.errors import StoreError
 from engine.types import Artifact, Stage
 from sessions.events import ArtifactSet, Note, decode_log
 from sessions.git_store import SESSIONS
-from sessions.store import Store
-from sessions.writable import check_writable
+from sessions.store import Store, check_writable
 from sessions.writer import NotSaved
 from tests.sessions.conftest import created
 
@@ -41,8 +40,7 @@ def start(store: Store, session: str, name: str, count: int, wait: float) -> sub
 HOLDS = """
 import sys
 from sessions.events import Note
-from sessions.store import Store
-from sessions.writable import check_writable
+from sessions.store import Store, check_writable
 with Store.open(sys.argv[1]).writer(sys.argv[2]) as writer:
     writer.append([Note("before")], actor="a")
     print("held", flush=True)

@@ -37,9 +37,10 @@ from sessions.events import (
     decode_log,
 )
 from sessions.git_store import SESSIONS
+from sessions.listing import default_path
 from sessions.session import Session
 from sessions.state import acceptance_of
-from sessions.store import Store, default_path
+from sessions.store import Store
 from sessions.writer import NotSaved
 from tests.sessions.conftest import artifact_set, created, passed
 

@@ -127,10 +127,10 @@ class PaneActions(Shared):
         return f"{sum(found.values())} lines match {words!r}: {each}" if words else ""
 
     def do_next_match(self) -> None:
-        self.grid.leader.next_match(1)
+        self.grid.expect(self.grid.leader.next_match(1), self.follows)
 
     def do_previous_match(self) -> None:
-        self.grid.leader.next_match(-1)
+        self.grid.expect(self.grid.leader.next_match(-1), self.follows)
 
     def do_go_to_line(self) -> None:
         def check(text: str) -> str:

@@ -23,7 +23,7 @@ from cubridge_tui.model.layout import PANES, Wish
 from cubridge_tui.model.next_step import Owed, Step, owed, owed_now
 from cubridge_tui.model.rows import RowKind
 from cubridge_tui.model.snapshot import Snapshot, View
-from cubridge_tui.model.steps import news
+from cubridge_tui.model.story import news
 from cubridge_tui.screens.adaptation.costs import CostActions
 from cubridge_tui.screens.adaptation.evidence import EvidenceActions
 from cubridge_tui.screens.adaptation.facts import facts_of
@@ -306,7 +306,9 @@ class AdaptationScreen(CostActions, StageActions, ReviewActions, PaneActions, Ev
                 left = [(" Read-only: ", "stale"), (step.words, "dim")]
             else:
                 left = [(" Next: ", "dim"), (key, "key"), (f"  {step.words}", "title")]
-            self.query_one("#decision", Line).put(left, [(f"{self.view.value} ", "dim")])
+            # Until something was proposed there are no hunks to see in one way or another.
+            right = [(f"{self.view.value} ", "dim")] if snap.hunks else []
+            self.query_one("#decision", Line).put(left, right)
         self._strip()
         self.refresh_keys()
 

@@ -9,6 +9,7 @@ from typing import Any
 from engine.build.machine_code.ptxas import WarningKind
 from engine.build.machine_code.result import BuildResult, Kernel, Specialisation
 from engine.build.machine_code.sass import LOCAL_CLASSES, MATRIX_CLASSES
+from engine.types.plain import object_of
 
 
 class Loss(StrEnum):
@@ -39,14 +40,7 @@ class Problem:
         return f"{place}: {self.message}" if place else self.message
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "loss": self.loss.value,
-            "specialisation": self.specialisation,
-            "kernel": self.kernel,
-            "message": self.message,
-            "was": self.was,
-            "now": self.now,
-        }
+        return object_of(self)
 
 
 def compare(expert: BuildResult, lowered: BuildResult) -> tuple[Problem, ...]:

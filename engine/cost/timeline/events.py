@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from engine.types.plain import made_of
+
 COPY, MATMUL, SOFTMAX = "copies", "matmuls", "softmax"
 WAIT, BARRIER = "waits", "barriers"
 KINDS = (COPY, MATMUL, SOFTMAX, WAIT, BARRIER)
@@ -43,8 +45,4 @@ class Timeline:
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Timeline:
-        events = tuple(Event(**event) for event in data["events"])
-        low, high = data["window"]
-        return cls(
-            **{**data, "lanes": tuple(data["lanes"]), "events": events, "window": (low, high)}
-        )
+        return made_of(cls, data)

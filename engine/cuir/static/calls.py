@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from engine.cuir.arch import Arch
-from engine.cuir.nodes import Attr, Call, Expr, Index, Name, Select, Tuple
-from engine.cuir.ops import OPS
+from engine.cuir.nodes import (
+    Assign,
+    Attr,
+    Call,
+    Do,
+    Expr,
+    Function,
+    Index,
+    Name,
+    Path,
+    Return,
+    Select,
+    Stmt,
+    Tuple,
+    stmt_exprs,
+    walk_block,
+    walk_expr,
+)
+from engine.cuir.ops import OPS, Who
 from engine.cuir.ops.spec import RuleContext
 from engine.cuir.ops.traits import BUILT, LAUNCHES
+from engine.cuir.static.facts import Facts
 from engine.cuir.types import DTYPES, DTypeValue, Scalar, Unknown
 
 
@@ -79,3 +97,34 @@ def built(expr: Expr, arch: Arch, types: Mapping[str, object]) -> int | float | 
         return None
     found = spec.rule(RuleContext(arch), *given)
     return found.value if isinstance(found, Scalar) else None
+
+
+def why_not_nested(call: Call, facts: Facts) -> str:
+    """What is wrong with `call` inside an expression; empty where it may stand there."""
+    spec = OPS.get(call.fn)
+    if spec is not None:
+        return "" if spec.is_value else f"{call.fn} is a statement of its own"
+    if call.fn in facts.functions and not facts.is_pure(call.fn):
+        return f"{call.fn} holds ops: its call is a statement of its own"
+    return ""
+
+
+def nested(function: Function, facts: Facts) -> Iterator[tuple[Path, str]]:
+    """The statements that hold such a call in an expression, and what is wrong with it."""
+    for path, stmt in walk_block(function.body, (function.name,)):
+        for expr in stmt_exprs(stmt):
+            for call in walk_expr(expr):
+                if isinstance(call, Call) and not (call is expr and _may_head(stmt, call)):
+                    message = why_not_nested(call, facts)
+                    if message:
+                        yield path, message
+
+
+def _may_head(stmt: Stmt, call: Expr) -> bool:
+    """Whether `call`, the whole of the statement's expression, may be any op."""
+    match stmt:
+        case Assign() | Do():
+            return True
+        case Return() if isinstance(call, Call):
+            return call.fn in OPS and OPS[call.fn].who is Who.HOST
+    return False

@@ -34,13 +34,12 @@ from engine.cuir.nodes import (
 )
 from engine.cuir.ops.spec import Mismatch, RuleContext
 from engine.cuir.ops.traits import NAMED_BARRIERS, REALLOCATIONS
-from engine.cuir.static.calls import is_launch
+from engine.cuir.static.calls import is_launch, nested
 from engine.cuir.static.elected import WORDS, misuses
 from engine.cuir.static.facts import Facts
 from engine.cuir.static.infer import Typer, WarpgroupTyper
 from engine.cuir.static.infer_scalars import Scope, joined
 from engine.cuir.static.launch_limits import Launch, number
-from engine.cuir.static.nested import nested
 from engine.cuir.types import (
     DTYPES,
     DTypeValue,

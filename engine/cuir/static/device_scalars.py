@@ -40,7 +40,7 @@ class DeviceScalars(Compiler):
     def index(self, expr: Index) -> Fn:
         base = self.compile(expr.base)
         items = [self.compile(item) for item in expr.index]
-        return lambda env: base(env)(*(item(env) for item in items))
+        return lambda env: base(env)(*[item(env) for item in items])
 
     def call(self, expr: Call) -> Fn:
         if expr.fn in FIELD_VIEWS and expr.args:

@@ -77,6 +77,7 @@ class HostPlan:
         return found if isinstance(found, int | float) else None
 
 
+@lru_cache(maxsize=8)
 def _plan(module: Module) -> HostPlan:
     plan = HostPlan(module)
     for _ in plan.launches():

@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from engine.cuir.conversions import promoted, wider
 from engine.cuir.functions import LEAST, MOST, TooWide, shift_left, shift_right, within
 from engine.cuir.nodes import Call, Expr
 from engine.cuir.ops.spec import mismatch
 from engine.cuir.printer import print_expr
 from engine.cuir.scalar import CASTS, FUNCTIONS, divide, truncating_div, truncating_mod
+from engine.cuir.static.conversions import promoted, wider
 from engine.cuir.types import (
     Partial,
     Scalar,

@@ -100,12 +100,13 @@ def explain(at: Boundary, expression: str, seen: Sequence[Seen]) -> tuple[Place,
     variable = next(v for v in at.mentioned if v.name == expression)
     element = _element(variable, seen[0].held.words, max(seen[0].track.words) + 1)
     sizes = _sizes(seen)
-    to_score = _to_score(seen, sizes)
+    to_score, *alike = dict.fromkeys(_to_score(seen)) or ("",)
     if not to_score:
         return "nothing in scope there makes its numbers scale * (q . k)"
     place = Place(
         at.file, at.after, at.line, at.function, expression, len(seen[0].held.words), element,
         texts, sizes, to_score, at.indent, _signed({**texts, **sizes}, seen),
+        tuple(alike),
     )  # fmt: skip
     rows = first_row([_block(s) for s in seen], columns)
     row = ("", 0)
@@ -264,29 +265,29 @@ def _signed(texts: Mapping[str, str], seen: Sequence[Seen]) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def _to_score(seen: Sequence[Seen], sizes: Mapping[str, str]) -> str:
-    """What makes an element scale * (q . k): a number in scope where one has that value; "" where
-    there is none."""
+def _to_score(seen: Sequence[Seen]) -> Iterator[str]:
+    """All that makes an element scale * (q . k), the first what the source itself has: a number in
+    scope of that value, digits, 1 / sqrt of what is D in every run."""
     ratios = [s.scale / s.held.factor for s in seen]
     if all(abs(r - 1) < 1e-6 for r in ratios):
-        return "1.0f"
+        yield "1.0f"
+        return
+
+    def always(text: str, kinds: tuple[int, ...], values: Sequence[float]) -> bool:
+        found = [s.numbers.get(text) for s in seen]
+        return all(t is not None and t.kind in kinds and np.allclose(t.numbers, v, 1e-6, 0)
+                   for t, v in zip(found, values, strict=True))  # fmt: skip
+
     for by in (1.0, float(np.log(2)), float(np.log2(np.e))):
         for text in seen[0].numbers:
-            found = [s.numbers.get(text) for s in seen]
-            if all(
-                t is not None
-                and t.kind in (1, 5)
-                and np.allclose(t.numbers * by, r, rtol=1e-6, atol=0)
-                for t, r in zip(found, ratios, strict=True)
-            ):
-                return text if by == 1 else f"{text} * {by:.9g}f"
+            if always(text, (1, 5), [r / by for r in ratios]):
+                yield text if by == 1 else f"{text} * {by:.9g}f"
     if np.ptp(ratios) < 1e-9:
         digits = f"{ratios[0]:.9g}"
-        return f"{digits}f" if "." in digits else f"{digits}.0f"
-    roots = [r * np.sqrt(s.sizes["D"]) for r, s in zip(ratios, seen, strict=True)]
-    if "D" in sizes and np.allclose(roots, 1, rtol=1e-6):
-        return f"rsqrtf(float({sizes['D']}))"
-    return ""
+        yield f"{digits}f" if "." in digits else f"{digits}.0f"
+    heads = [s.sizes["D"] for s in seen]
+    if np.allclose(ratios * np.sqrt(heads), 1, rtol=1e-6):
+        yield from (f"rsqrtf(float({t}))" for t in seen[0].numbers if always(t, (2, 3, 4), heads))
 
 
 def _loops(

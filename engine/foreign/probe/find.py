@@ -198,8 +198,11 @@ class _Search:
                     tried, why = longer, ""
                     continue
                 needed = kept(self.bench, self.base, sizes)
-                return _Near(sizes, others, worth(all_held, scale, needed.reshape(-1)), executed,
-                             needed)  # fmt: skip
+                few = self.bench.fewer(self.base, sizes)
+                return _Near(
+                    sizes, others, worth(all_held, scale, needed.reshape(-1)), executed, needed,
+                    few, needed if few == sizes else kept(self.bench, self.base, few),
+                )  # fmt: skip
             if not self.refused:  # nothing looked like scores: other sizes show no more
                 break
         self.refused.append(
@@ -244,10 +247,10 @@ class _Search:
     def drawn(self, first: Observed, near: _Near) -> _Drawn:
         """What the variables that were looked at hold with random inputs."""
         self.said("looking at random inputs")
-        q, k, v = random_inputs(near.sizes, 3)
+        q, k, v = random_inputs(near.few, 3)
         observer = Observer()
-        self.bench.run(first.compiled, near.sizes, q, k, v, observer)
-        return _Drawn(tracks(observer), scores(q, k) * self.bench.scale(near.sizes))
+        self.bench.run(first.compiled, near.few, q, k, v, observer)
+        return _Drawn(tracks(observer), scores(q, k) * self.bench.scale(near.few))
 
     def hooks(
         self, first: Observed, near: _Near, drawn: _Drawn
@@ -262,14 +265,15 @@ class _Search:
             starts.append(len(looks))
             looks.append(Look(look.at, look.expression, "change"))
             looks += [Look(look.at, e, "number") for e in look.at.scope]
-        held_by = list(ends(drawn.tracks, first.looks, drawn.scores, near.keep,
-                            self.bench.scale(near.sizes)))  # fmt: skip
+        held_by = list(ends(drawn.tracks, first.looks, drawn.scores, near.keep_few,
+                            self.bench.scale(near.few)))  # fmt: skip
         tried = [replace(e, look=len(looks) + n) for n, e in enumerate(held_by)]
         looks += [Look(x.at, x.expression, "change")
                   for x in (first.looks[e.look] for e in held_by) if x is not None]  # fmt: skip
         again = self.observe(looks)
         first_run = self.seen(again, near.sizes)
         runs = [first_run, self.second(again, near.others, first_run.kernels)]
+        small = first_run if near.few == near.sizes else self.seen(again, near.few)
         needs = [near.keep, kept(self.bench, self.base, runs[1].sizes)]
         scale = self.bench.scale(near.sizes)
         codes = Codes(near.sizes)
@@ -286,7 +290,7 @@ class _Search:
         parts: list[tuple[Held, Track]] = []
         loops: dict[tuple[Path, int, str], Loop] = {}
         for some in sets[:MOST_HOOKS]:
-            made = self.hook(again, runs, some, needs)
+            made = self.hook(again, runs, some, needs, small, near)
             if isinstance(made, str):
                 self.refused.append(made)
             else:
@@ -296,7 +300,7 @@ class _Search:
                 if len(hooks) == ENOUGH:
                     break
         visits = list(loops.values())
-        known, _ = quantities(drawn.scores, near.keep, visits)
+        known, _ = quantities(drawn.scores, near.keep_few, visits)
         whole_rows = [t for t, e in zip(tried, held_by, strict=True)
                       if always(e, drawn.tracks[e.look], known)]  # fmt: skip
         rows = list(self.rows(again, whole_rows, near)) if hooks else []
@@ -313,11 +317,11 @@ class _Search:
                     continue
                 at = f"{look.at.file.name}:{look.at.line}: {look.expression}"
                 self.said(f"trying {at}")
-                common = (self.bench, again.compiled, near.sizes)
+                common = (self.bench, again.compiled, near.few)
                 if sums is None or what == "l":
-                    wrong = halves(*common, one, near.keep)
+                    wrong = halves(*common, one, near.keep_few)
                 else:
-                    wrong = enters(*common, one, sums, near.keep)
+                    wrong = enters(*common, one, sums, near.keep_few)
                 if wrong:
                     self.refused.append(f"{at}: {wrong}")
                     continue
@@ -326,7 +330,7 @@ class _Search:
                     words = "twice of it there made O half"
                 else:
                     words = "a larger one there left O, and the rows' sums were of smaller weights"
-                yield row(look.at, look.expression, one, f"{words} at {_words(near.sizes)}")
+                yield row(look.at, look.expression, one, f"{words} at {_words(near.few)}")
                 break
 
     def meanings(
@@ -335,10 +339,10 @@ class _Search:
     ) -> Iterator[Meaning]:  # fmt: skip
         """What else the variables hold that were looked at."""
         yield from of_scores(hooks)
-        known, weight = quantities(drawn.scores, near.keep, loops)
+        known, weight = quantities(drawn.scores, near.keep_few, loops)
         yield from of_weights(drawn.tracks, first.looks, weight, parts)
-        rows = int(np.prod(near.keep.shape[:3]))
-        scale = self.bench.scale(near.sizes)
+        rows = int(np.prod(near.keep_few.shape[:3]))
+        scale = self.bench.scale(near.few)
         yield from meanings(drawn.tracks, first.looks, known, scale, rows)
 
     def lacking(self, again: Observed, whole: Sequence[Held | str], keep: Array) -> Iterator[str]:
@@ -353,12 +357,14 @@ class _Search:
                 )
 
     def hook(
-        self, again: Observed, runs: list[_Run], some: tuple[Held, ...], needs: list[Array]
-    ) -> tuple[Hook, list[Loop], list[tuple[Held, Track]]] | str:
+        self, again: Observed, runs: list[_Run], some: tuple[Held, ...], needs: list[Array],
+        small: _Run, near: _Near,
+    ) -> tuple[Hook, list[Loop], list[tuple[Held, Track]]] | str:  # fmt: skip
         """One set: its places with their coordinates; else why it is none.
 
         Args:
             needs: the scores that the output depends on in each run.
+            small: the run of few heads, at which other scores are tried.
         """
         places: list[Place] = []
         loops: list[Loop] = []
@@ -371,16 +377,19 @@ class _Search:
             if look is None:
                 return f"{at}a place cannot be written"
             at = f"{look.at.file.name}:{look.at.line}: {look.expression}: "
-            seen = self.at_place(look, one, runs)
-            explained = seen if isinstance(seen, str) else explain(look.at, look.expression, seen)
-            if isinstance(seen, str) or isinstance(explained, str):
+            there = self.at_place(look, one, [*runs, small])
+            if isinstance(there, str):
+                return f"{at}{there}"
+            *seen, last = there
+            explained = explain(look.at, look.expression, seen)
+            if isinstance(explained, str):
                 return f"{at}{explained}"
             places.append(explained[0])
             loops += explained[1]
-            parts.append((one.look, seen[0].held, seen[0].track))
-            for count, there in zip(counts, seen, strict=True):
-                count += there.held.covered
-                whole &= bool((there.held.pairs >= 0).all())
+            parts.append((one.look, last.held, last.track))
+            for count, run_ in zip(counts, seen, strict=True):
+                count += run_.held.covered
+                whole &= bool((run_.held.pairs >= 0).all())
         for run, count, keep in zip(runs, counts, needs, strict=True):
             lacking = int((keep.reshape(-1) & (count == 0)).sum())
             if lacking:
@@ -389,7 +398,7 @@ class _Search:
             if count.max() > 1:
                 return f"{at}holds some scores twice at {_words(run.sizes)}"
         self.said(f"trying {at[:-2]}")
-        wrong = judge(self.bench, again.compiled, runs[0].sizes, parts, needs[0])
+        wrong = judge(self.bench, again.compiled, small.sizes, parts, near.keep_few)
         if wrong:
             return at + wrong
         held_ = some[0]
@@ -456,6 +465,8 @@ class _Near:
     held: list[Held]
     executed: dict[str, int]
     keep: Array  # [B, Hq, Nq, Nk]
+    few: Sizes  # with few heads: what is tried there says the same of all
+    keep_few: Array
 
 
 def _words(sizes: Sizes) -> str:

@@ -164,7 +164,6 @@ def _shape(values: Array) -> bytes:
 
 def _eliminate(base: Array, columns: list[Column]) -> Sum | None:
     """Drops columns, the least glad first, as long as the others explain the numbers."""
-    kept = list(columns)
     values = base.astype(np.float64)
 
     def fits(some: Sequence[Column]) -> Array | None:
@@ -175,22 +174,40 @@ def _eliminate(base: Array, columns: list[Column]) -> Sum | None:
             return None
         return np.asarray(answer / scale)
 
-    if fits(kept) is None:
-        return None
-    places = {id(c): k for k, c in enumerate(columns)}
-
-    def rank(c: Column) -> tuple[int, int, int]:
-        return c.cost, len(c.text.split()), places[id(c)]
-
-    for column in sorted(columns, key=rank, reverse=True):
-        rest = [c for c in kept if c is not column]
-        if fits(rest) is not None:
-            kept = rest
-    answer = fits(kept)
-    if answer is None or np.abs(answer - np.rint(answer)).max() > 1e-3:
+    ranked = sorted(columns, key=lambda c: (c.cost, len(c.text.split())))
+    needed: list[Column] = []
+    while (answer := fits(needed)) is None:
+        last = _enough(values, needed, ranked)
+        if last is None:
+            return None
+        needed.append(ranked[last])
+        ranked = ranked[:last]
+    if np.abs(answer - np.rint(answer)).max() > 1e-3:
         return None
     whole = [int(w) for w in np.rint(answer)]
-    return Sum(tuple(zip(whole, kept, strict=False)), whole[-1], {0: 0})
+    places = {id(c): k for k, c in enumerate(columns)}
+    terms = sorted(zip(whole, needed, strict=False), key=lambda t: places[id(t[1])])
+    return Sum(tuple(terms), whole[-1], {0: 0})
+
+
+def _enough(base: Array, needed: Sequence[Column], columns: Sequence[Column]) -> int | None:
+    """The first column with which those up to it, and the needed ones, span the numbers; None where
+    all do not. Each in turn is made orthogonal to those before."""
+    basis = np.zeros((len(needed) + len(columns) + 1, len(base)))
+    rest, count = base.copy(), 0
+    ones = np.ones(len(base))
+    for number, values in enumerate([ones, *(c.values for c in (*needed, *columns))]):
+        new = values / (np.linalg.norm(values) or 1.0)
+        for _ in range(2):
+            new = new - basis[:count].T @ (basis[:count] @ new)
+        size = np.linalg.norm(new)
+        if size > 1e-7:
+            basis[count] = new / size
+            rest -= basis[count] * (basis[count] @ rest)
+            count += 1
+        if number > len(needed) and np.abs(rest).max() <= 1e-4:
+            return number - len(needed) - 1
+    return None
 
 
 def thread_bits(name: str, values: Array) -> list[Column]:

@@ -27,7 +27,8 @@ class Place:
             not.
         sizes: `B`, `Hq`, `Hkv`, `Nq`, `Nk`, `D` as C++ integer expressions in scope, where found.
         to_score: what an element must be multiplied with to give scale * (q . k), a C++ float
-            expression in scope there; "1.0f" where it is one already.
+            expression in scope there; "1.0f" where it is one already. `alike`: others that are as
+            right in the runs that were seen.
         indent: the white space before the statement.
         signed: which coordinates and sizes are a variable of a signed type of at most 32 bits.
     """
@@ -44,6 +45,7 @@ class Place:
     to_score: str = "1.0f"
     indent: str = ""
     signed: tuple[str, ...] = ()
+    alike: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,9 +19,12 @@ from engine.foreign.record import Executed, execute, launched
 from engine.foreign.reference import Reference, output, places_of, want
 from engine.ptx.floats import to_half
 from engine.ptx.isa.observe import Observer
+from engine.scalar_algebra.arrays import places, values_of
+from engine.spec.recipes.recipe_json import recipe_from_json
 
 Array = np.ndarray[Any, Any]
 Sizes = Mapping[str, int]
+MANY_ROWS = 256  # so many numbers, one of each, are no chance
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,15 @@ class Bench:
         """Whether the tensors' numbers have 16 bits."""
         return any(p.dtype in ("f16", "bf16") for p in self.entry.tensors if p.means in "qkv")
 
+    def keeps(self, sizes: Sizes) -> Array | None:
+        """Which pairs the reference keeps, [B, Hq, Nq, Nk]; None where data says it, or nothing
+        that was read."""
+        if self.reference is None or self.reference.recipe is None:
+            return None
+        kept = values_of(recipe_from_json(self.reference.recipe).keep, places(sizes))
+        shape = [sizes[n] for n in ("B", "Hq", "Nq", "Nk")]
+        return None if kept is None else np.broadcast_to(np.asarray(kept, np.bool_), shape)
+
     def others(self, sizes: Sizes) -> dict[str, Array]:
         """The bits of inputs beside q, k and v: the reference's own where it draws them."""
         extra = [
@@ -69,6 +81,19 @@ class Bench:
         whole = complete(self.entry, sizes)
         return launched(compiled, self.entry, whole, self.scalars(sizes), self.asked.flags.arch,
                         self.folder)  # fmt: skip
+
+    def fewer(self, compiled: Compiled, sizes: Sizes) -> Sizes:
+        """The sizes with one batch and one head, where a head has rows enough to tell numbers by,
+        and the launcher launches the same kernels then."""
+        one = complete(self.entry, {**sizes, "B": 1, "Hq": 1, "Hkv": 1})
+        allowed = self.reference is None or self.reference.allows(one)
+        if sizes["Nq"] < MANY_ROWS or not allowed:
+            return sizes
+        try:
+            same = self.launched(compiled, one) == self.launched(compiled, sizes)
+        except InputError:
+            return sizes
+        return one if same else sizes
 
     def run(
         self, compiled: Compiled, sizes: Sizes, q: Array, k: Array, v: Array, observer: Observer
@@ -117,9 +142,10 @@ def probing_sizes(bench: Bench) -> list[tuple[Sizes, list[Sizes]]]:
     """
     asked = _Cases.of(bench)
     step = 16 if asked.longest <= 64 else 64 if asked.longest <= 128 else 128
-    long = -(-asked.longest // step) * step
+    own = asked.longest  # a kernel may take multiples of its own tile alone
+    long = -(-own // step) * step
     out: list[tuple[Sizes, list[Sizes]]] = []
-    for n in dict.fromkeys((long, 2 * long, 64, 128, 256)):
+    for n in dict.fromkeys((long, 2 * long, own, 2 * own, 64, 128, 256)):
         lengths = [
             (more, keys)
             for more in ((2 * n, n + n // 2) if bench.half else (n + n // 2, 2 * n))
@@ -137,7 +163,8 @@ def longer_sizes(bench: Bench, keys: int, whole: int) -> list[tuple[Sizes, list[
     asked = _Cases.of(bench)
     n = -(-keys // whole) * whole
     lengths = [(n + whole, n + whole)]
-    return asked.pairs(bench, (2, 2), n, (1, 3),
+    second = (1, 4 if asked.shared else 3)  # B and Hkv differ in one of the two
+    return asked.pairs(bench, (2, 2), n, second,
                        [(n - whole, n + whole), *lengths] if asked.uneven else lengths)  # fmt: skip
 
 
@@ -202,10 +229,16 @@ def attention(scores: Array, keep: Array, v: Array) -> Array:
 def kept(bench: Bench, compiled: Compiled, sizes: Sizes) -> Array:
     """Which keys each query looks at, [B, Hq, Nq, Nk], read off the output alone.
 
-    All scores are 0, so that n kept keys have a weight of 1 / n. V holds a power of two for each
-    key of a group in a channel of the group's own: n O is the sum of those that are kept. Where
-    weights are not equal (a bias) keys have a channel each.
+    All scores are 0, so that n kept keys have a weight of 1 / n. What the kernel's reference keeps
+    is what it looks at where V of random signs gives that output. Else V holds a power of two for
+    each key of a group in a channel of the group's own: n O is the sum of those that are kept.
+    Where weights are not equal (a bias) keys have a channel each.
     """
+    guess = bench.keeps(sizes)
+    if guess is not None:
+        v = np.random.default_rng(4).choice((-1.0, 1.0), _values_shape(sizes))
+        if explains(_of_values(bench, compiled, sizes, v), guess, v):
+            return guess
     for each in (3, 1) if bench.half else (8, 1):
         sums = _sums(bench, compiled, sizes, each)
         if each == 1:
@@ -216,19 +249,41 @@ def kept(bench: Bench, compiled: Compiled, sizes: Sizes) -> Array:
     raise AssertionError
 
 
+def explains(o: Array, keep: Array, v: Array) -> bool:
+    """Whether an output is the mean of V over the kept keys, within bf16's rounding; 0, or no
+    number, where none is kept.
+
+    Args:
+        o: [B, Hq, Nq, Dv]; `keep`: [B, Hq, Nq, Nk]; `v`: [B, Hkv, Nk, Dv] of -1 and 1, so that a
+            sum over other keys is another whole number in some channel.
+    """
+    count = keep.sum(-1, keepdims=True)
+    sums = keep.astype(np.float64) @ np.repeat(v, keep.shape[1] // v.shape[1], axis=1)
+    near = np.abs(o * count - sums) <= 0.1 + np.abs(sums) * 2.0**-8
+    return bool(np.where(count > 0, near, np.nan_to_num(o) == 0).all())
+
+
+def _values_shape(sizes: Sizes) -> tuple[int, ...]:
+    return tuple(sizes[n] for n in ("B", "Hkv", "Nk", "Dv"))
+
+
+def _of_values(bench: Bench, compiled: Compiled, sizes: Sizes, v: Array) -> Array:
+    """O where all scores are 0."""
+    q, k = (np.zeros([sizes[n] for n in names]) for names in (
+        ("B", "Hq", "Nq", "D"), ("B", "Hkv", "Nk", "D")))  # fmt: skip
+    return bench.run(compiled, sizes, q, k, v, Observer())[0]["o"]
+
+
 def _sums(bench: Bench, compiled: Compiled, sizes: Sizes, each: int) -> Array:
     """O in channels of so many keys each: [B, Hq, Nq, channels]."""
-    b, hq, hkv, nq, nk = (sizes[n] for n in ("B", "Hq", "Hkv", "Nq", "Nk"))
-    d, dv = sizes["D"], sizes["Dv"]
-    q, k = np.zeros((b, hq, nq, d)), np.zeros((b, hkv, nk, d))
-    sums = np.zeros((b, hq, nq, -(-nk // each)))
+    nk, dv = sizes["Nk"], sizes["Dv"]
+    sums = np.zeros((sizes["B"], sizes["Hq"], sizes["Nq"], -(-nk // each)))
     for first in range(0, sums.shape[-1], dv):
         count = min(dv, sums.shape[-1] - first)
-        v = np.zeros((b, hkv, nk, dv))
+        v = np.zeros(_values_shape(sizes))
         key = np.arange(first * each, min((first + count) * each, nk))
         v[:, :, key, key // each - first] = 2.0 ** (key % each)
-        outputs, _ = bench.run(compiled, sizes, q, k, v, Observer())
-        sums[..., first : first + count] = outputs["o"][..., :count]
+        sums[..., first : first + count] = _of_values(bench, compiled, sizes, v)[..., :count]
     return sums
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
-from engine.ptx.isa.observe import Observer
+from engine.ptx.isa.observe import Events, Observer
 
 Array = np.ndarray[Any, Any]
 THREAD_BITS = 40  # a thread's number in the grid; above it the launch's
@@ -62,25 +64,34 @@ def tracks(observer: Observer) -> dict[int, Track]:
 
     Of one that several launches execute the words are those of all.
     """
-    words: dict[int, dict[int, list[tuple[Array, Array, Array, int]]]] = {}
+    seen: dict[int, dict[int, list[tuple[int, Events]]]] = {}
     for (launch, place, word), events in sorted(observer.seen.items()):
-        if not events.threads:
-            continue
-        threads = np.concatenate(events.threads) + (launch << THREAD_BITS)
-        row = (threads, np.concatenate(events.bits), np.concatenate(events.known), events.kind)
-        words.setdefault(place, {}).setdefault(word, []).append(row)
+        if events.threads:
+            seen.setdefault(place, {}).setdefault(word, []).append((launch, events))
+    visits: dict[tuple[int, ...], tuple[Array, Array]] = {}
+
+    def visits_of(rows: Sequence[tuple[int, Events]]) -> tuple[Array, Array]:
+        """The threads, and how often each came by; most observations share the arrays of these."""
+        key = tuple(x for launch, e in rows for x in (launch, *map(id, e.threads)))
+        if key not in visits:
+            threads = np.concatenate([t + (n << THREAD_BITS) for n, e in rows for t in e.threads])
+            visits[key] = threads, counted(threads)
+        return visits[key]
+
     out: dict[int, Track] = {}
-    for place, columns in words.items():
-        joined = [tuple(np.concatenate([r[k] for r in rows]) for k in range(3))
-                  for _, rows in sorted(columns.items())]  # fmt: skip
-        threads = joined[0][0]
-        if any(not np.array_equal(threads, other[0]) for other in joined[1:]):
+    for place, columns in seen.items():
+        rows = [columns[word] for word in sorted(columns)]
+        threads, visit = visits_of(rows[0])
+        others = (visits_of(row)[0] for row in rows[1:])
+        if any(o is not threads and not np.array_equal(threads, o) for o in others):
             continue
-        out[place] = Track(
-            next(iter(columns.values()))[0][3], threads, counted(threads),
-            np.stack([c[1].astype(np.uint32) for c in joined], axis=1),
-            np.stack([c[2] for c in joined], axis=1), tuple(sorted(columns)),
-        )  # fmt: skip
+        bits, known = (
+            np.stack([np.concatenate([x for _, e in row for x in part(e)]) for row in rows], axis=1)
+            for part in (attrgetter("bits"), attrgetter("known"))
+        )
+        kind = next(iter(columns.values()))[0][1].kind
+        out[place] = Track(kind, threads, visit, bits.astype(np.uint32), known,
+                           tuple(sorted(columns)))  # fmt: skip
     return out
 
 

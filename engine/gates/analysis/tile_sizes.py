@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 
 from engine.cuir.nodes import (
     Binary,
@@ -37,6 +38,7 @@ ROUNDS = 3  # the launcher fills kernels' parameters, kernels those of device fu
 Numbers = Mapping[str, Mapping[str, int]]  # by function and parameter
 
 
+@lru_cache(maxsize=8)
 def tiles_of(module: Module) -> Tiles | None:
     """The rows and keys of a tile, by what the lengths are divided by, and the heads of a section;
     None where rows or keys are unknown."""

@@ -40,8 +40,8 @@ def explain(
     try:
         drawn = way.draw(subject, case, seed)
         nothing = _empty(subject, drawn[0], example) if read else None
-        want, got, first = _weights(subject, drawn, seed, example)
-        pictures = _pictures(subject, drawn, seed, example, nothing)
+        want, got, first = _weights(subject, case, drawn, seed, example)
+        pictures = _pictures(subject, case, drawn, seed, example, nothing)
     except (CuBridgeError, ValueError, RuntimeError, KeyError):
         return example, {}
     if nothing is not None:
@@ -65,13 +65,13 @@ def _empty(subject: Subject, inputs: Mapping[str, Any], at: Mapping[str, Any]) -
 
 
 def _pictures(
-    subject: Subject, drawn: tuple[dict[str, Any], dict[str, int]], seed: int,
+    subject: Subject, case: Case, drawn: tuple[dict[str, Any], dict[str, int]], seed: int,
     at: Mapping[str, Any], nothing: Tensor | None,
 ) -> dict[str, Any]:  # fmt: skip
     """|error| of O over (i, d), with the case's own V."""
     place, (inputs, sizes) = (int(at["b"]), int(at["h"])), drawn
     want = output_as_bhnd(subject.recipe, subject.function.wide(inputs))[place].nan_to_num(0.0)
-    failure, out = execute(subject, inputs, sizes, "exact", seed)
+    failure, out = execute(subject, case, inputs, sizes, "exact", seed)
     if failure is not None and not out:
         return {}
     if nothing is not None:
@@ -126,7 +126,7 @@ def diagnosis(want: Tensor, got: Tensor, first: int = 0) -> str:
 
 
 def _weights(
-    subject: Subject, drawn: tuple[dict[str, Any], dict[str, int]], seed: int,
+    subject: Subject, case: Case, drawn: tuple[dict[str, Any], dict[str, int]], seed: int,
     at: Mapping[str, Any],
 ) -> tuple[Tensor, Tensor, int]:  # fmt: skip
     """The weights [Nq, keys] of the counterexample's batch and head for up to `MOST_KEYS` keys
@@ -139,7 +139,7 @@ def _weights(
     wants, gots, begin = [], [], first
     while begin < min(first + turns * width, sizes["Nk"]):
         start = min(begin, sizes["Nk"] - width)
-        want, got = _column_weights(subject, inputs, sizes, seed, start, width)
+        want, got = _column_weights(subject, case, inputs, sizes, seed, start, width)
         place = (int(at["b"]), int(at["h"]))
         wants.append(want[place][:, begin - start : width].nan_to_num(0.0))
         gots.append(got[place][:, begin - start : width])
@@ -148,8 +148,8 @@ def _weights(
 
 
 def _column_weights(
-    subject: Subject, inputs: Mapping[str, Any], sizes: Mapping[str, int], seed: int, first: int,
-    width: int,
+    subject: Subject, case: Case, inputs: Mapping[str, Any], sizes: Mapping[str, int], seed: int,
+    first: int, width: int,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """The weights [B, Hq, Nq, Dv] of `width` keys from `first` on, by one-hot V."""
     v = next(i for i in subject.recipe.inputs if i.role == "v")
@@ -158,7 +158,7 @@ def _column_weights(
         hot[:, :, first + d, d] = 1.0
     probe = dict(inputs) | {v.name: hot_like(v, hot, inputs[v.name])}
     spec = output_as_bhnd(subject.recipe, subject.function.wide(probe))
-    failure, out = execute(subject, probe, sizes, "exact", seed)
+    failure, out = execute(subject, case, probe, sizes, "exact", seed)
     if failure is not None and not out:
         raise ValueError(failure.reason)
     return spec, output_as_bhnd(subject.recipe, out["O"])

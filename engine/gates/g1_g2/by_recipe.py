@@ -44,7 +44,7 @@ from engine.gates.runs.output_comparison import (
 from engine.gates.runs.stable_logits import UNSOUND, UNUSUAL, overflows, steady
 from engine.gates.runs.subject import Failure, Subject, as_typed, op_text
 from engine.spec.decks.extreme_biases import PATTERNS, adds_several
-from engine.spec.decks.small_logits import factor_that_shows
+from engine.spec.decks.logit_levels import factor_that_shows
 from engine.spec.reference.oracle import expected, output_as_bhnd
 
 TINY = 1e-250  # a weight below may or may not reach 0 where it is computed in another order
@@ -146,7 +146,7 @@ def _typed(subject: Subject, case: Case, seed: int) -> tuple[Failure | None, Row
     plain = output_as_bhnd(subject.recipe, subject.function.low(low)).double()
     if case.values in UNUSUAL and (not bool(sound.all()) or overflows(plain, reference)):
         return None, row | {"skipped": UNSOUND}
-    failure, out = execute(subject, low, sizes, "typed", seed)
+    failure, out = execute(subject, case, low, sizes, "typed", seed)
     if failure is not None:
         return failure, row
     kept = ~want.empty[..., None].expand_as(reference)
@@ -184,7 +184,7 @@ def _probe(subject: Subject, case: Case, seed: int) -> tuple[Failure | None, Row
     keep = want.keep & (want.weights != 0)
     unclear = want.keep & (want.weights.abs() < TINY) & keep
     row: Row = {"case": str(case), "mode": "keep set"}
-    failure, got = weights_of(subject, inputs, sizes, seed)
+    failure, got = weights_of(subject, case, inputs, sizes, seed)
     if failure is not None or got is None:
         return failure, row
     row["kept"] = int(keep.sum())
@@ -214,7 +214,7 @@ def located(subject: Subject, deck: Sequence[Case], seed: int, failure: Failure)
     if failure.op is not None or not case.Nk or case.Nk > MAX_DIAGNOSED:
         return failure
     inputs, sizes = make_case(subject, case, seed)
-    fault, got = weights_of(subject, inputs, sizes, seed)
+    fault, got = weights_of(subject, case, inputs, sizes, seed)
     if fault is not None or got is None:
         return failure if fault is None else replace(failure, op=fault.op)
     want = expected(subject.recipe, inputs).weights

@@ -25,7 +25,7 @@ from engine.gates.runs.deck_cases import legal_cases
 from engine.gates.runs.output_comparison import EXACT_TOLERANCE, roundoff, rows_equal
 from engine.gates.runs.stable_logits import UNSOUND, UNUSUAL, finite_as_ever, overflows, steady
 from engine.gates.runs.subject import Failure, Subject, as_typed
-from engine.spec.decks.small_logits import factor_that_shows
+from engine.spec.decks.logit_levels import factor_that_shows
 from engine.spec.python.signature import Signature
 from engine.spec.python.spec_file import read_source
 from engine.spec.python.without_recipe import integers_of, integers_redrawn
@@ -138,7 +138,7 @@ def _typed(subject: Subject, case: Case, seed: int) -> tuple[Failure | None, Row
         return None, row | {"skipped": f"the spec does not run in low precision: {error.message}"}
     if case.values in UNUSUAL and overflows(plain, want):
         return None, row | {"skipped": UNSOUND}
-    failure, out = execute(subject, low, sizes, "typed", seed)
+    failure, out = execute(subject, case, low, sizes, "typed", seed)
     if failure is not None:
         return failure, row
     nothing = want.isnan().all(-1, keepdim=True)
@@ -182,7 +182,7 @@ def _probe(subject: Subject, case: Case, seed: int) -> tuple[Failure | None, Row
         spec = _spec(subject, probe)
         if isinstance(spec, str):
             return None, row | {"skipped": spec}
-        failure, out = execute(subject, probe, sizes, "exact", seed)
+        failure, out = execute(subject, case, probe, sizes, "exact", seed)
         if failure is not None:
             return failure, row
         want = _without_nan_rows(spec)[..., :columns]

@@ -13,13 +13,12 @@ from typing import Any
 
 from torch import Tensor
 
-from engine.cuir.execute.compiled.program import Limits
 from engine.cuir.findings import KINDS
 from engine.cuir.nodes import Module, Num, walk
 from engine.cuir.printer import cut, first_line
 from engine.cuir.static.check import check
 from engine.gates.analysis.tile_sizes import tiles_of
-from engine.gates.deck import UNKNOWN, Case, Tiles, constants, edges
+from engine.gates.deck import UNKNOWN, Case, Tiles, constants, edges, in_turn
 from engine.gates.g1_g2.by_recipe import BY_RECIPE
 from engine.gates.outcome import Trial
 from engine.gates.runs.case_run import Compare, Row, run_deck
@@ -30,7 +29,7 @@ from engine.gates.runs.subject import Failure, Subject, at_sight, op_text, witho
 from engine.spec.recipes.recipe import Recipe
 from engine.spec.reference.oracle import Expected, expected, output_as_bhnd
 from engine.transfer.binding import Binding
-from engine.transfer.ranges import reads_pairs
+from engine.transfer.bounds import reads_pairs
 
 # What a part of a block waits for that never comes. A wait for the wrong phase may also end too
 # early, so its message says which.
@@ -88,14 +87,14 @@ def _wide(at: Tiles, turn: int) -> Case:
 
 
 def _tall(at: Tiles, turn: int) -> Case:
-    return Case(1, 1, 1, 2 * at.rows - 1, at.keys + 9, modes=("exact",), turn=turn)
+    return in_turn(2 * at.rows - 1, at.keys + 9, turn=turn)
 
 
 def _many(at: Tiles, turn: int) -> Case:
-    """Three pieces of work and more for each multiprocessor, so that a block that takes one after
-    the other comes to its third."""
-    heads = 3 * Limits().sm_count // 2 + 1
-    return Case(1, heads, 1, at.rows + 9, at.keys + 9, modes=("exact",), turn=turn)
+    """Four pieces of work for one multiprocessor, so that a block that takes one after the other
+    comes to its third."""
+    exact = ("exact",)
+    return Case(1, 2, 1, at.rows + 9, at.keys + 9, modes=exact, turn=turn, processors=1)
 
 
 def _compared(subject: Subject, _case: Case, inputs: Mapping[str, Any]) -> Compare:

@@ -22,8 +22,16 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from engine.child.environment import child_command, child_environment
-from engine.child.protocol import Broken, encode, next_message
-from engine.child.wire import ChildEnded, ChildFailed, describe, failure_of, rebuild
+from engine.child.wire import (
+    Broken,
+    ChildEnded,
+    ChildFailed,
+    describe,
+    encode,
+    failure_of,
+    next_message,
+    rebuild,
+)
 from engine.cuir.nodes import Module
 from engine.errors import Interrupted
 from engine.gates.g3_source.lowering_check import G3, judge_lowered

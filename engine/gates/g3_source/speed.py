@@ -12,16 +12,14 @@ from dataclasses import asdict, dataclass
 from typing import Any, Self
 
 from engine.cost.card import Card, card_of_arch
-from engine.cost.model import Prediction, predict
+from engine.cost.model import Prediction, bound_words, predict
 from engine.cost.plan import constants
-from engine.cost.report import bound_words
 from engine.cuir.arch import arch_name
 from engine.cuir.nodes import Module
 from engine.errors import CuBridgeError, InputError
 from engine.spec.recipes.kept_pairs import kept_share, mask_inputs
 from engine.spec.recipes.recipe import Recipe
-from engine.worker.problems.problem_sizes import Case
-from engine.worker.problems.timed_shapes import cases_of, label
+from engine.worker.problems.problem_sizes import Case, cases_of, label
 
 LENGTH = 8192
 SLOWEST = 0.5  # of the bare kernel's speed

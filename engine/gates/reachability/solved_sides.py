@@ -7,17 +7,17 @@ tile may never meet as there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any
 
 import z3
 
-from engine.cuir.execute.compiled.program import Limits
 from engine.cuir.nodes import Expr, Path, free_names
 from engine.gates.analysis.conditions import Condition as Asked
 from engine.gates.analysis.conditions import Key
 from engine.gates.analysis.path_conditions import climbs
+from engine.gates.deck import SM_COUNT, Case
 from engine.gates.reachability.name_values import (
     BLOCK,
     GROUP,
@@ -48,12 +48,12 @@ class SolvedSides(Names[Value, tuple[Condition, ...]]):
         self.bounds: dict[str, tuple[Condition, ...]] = {}  # of what may be any number of a range
         self.asked: dict[tuple[Key, bool], Condition] = {}
         self.partly: set[Path] = set()  # statements of which more holds than there are terms for
-        # Those of a run, and of cards with more.
-        self.processors = self._any(PROCESSORS.id, lambda n: (n >= Limits().sm_count,))
+        # Those of most runs, and of cards with more.
+        self.processors = self._any(PROCESSORS.id, lambda n: (n >= SM_COUNT,))
 
     def of(self, one: Asked, side: bool) -> tuple[Answer, bool]:
         """Proven where `one` comes out as `side` at no legal size, else the smallest at which it
-        may; and whether that hangs on nothing but sizes."""
+        may; and whether that hangs on nothing but sizes and processors."""
         draws = self.draws(one.path, one.within)
         if len(draws) > MAX_WAYS:
             return Unknown("it is reached on many ways"), False
@@ -72,12 +72,13 @@ class SolvedSides(Names[Value, tuple[Condition, ...]]):
                 return Unknown("a divisor that may not be positive"), False
         self.asked[one.key, side] = asked = z3.Or(*ways)
         exact = all(draw.path not in self.partly for draw in draws)
-        exact = exact and not names_in(asked) & self.bounds.keys()
+        exact = exact and names_in(asked) & self.bounds.keys() <= names_in(self.processors)
         return self._find((asked,), smallest=True), exact
 
-    def may_be(self, one: Asked, side: bool, sizes: Mapping[str, int]) -> bool:
-        """Whether a condition of which `of` said something may come out so at these sizes too."""
-        numbers = [(term, z3.IntVal(sizes[name])) for name, term in self.domain.sizes.items()]
+    def may_be(self, one: Asked, side: bool, case: Case) -> bool:
+        """Whether a condition of which `of` said something may come out so in this case too."""
+        numbers = [(term, z3.IntVal(case.sizes[name])) for name, term in self.domain.sizes.items()]
+        numbers.append((self.processors, z3.IntVal(case.processors)))
         return not z3.is_false(z3.simplify(z3.substitute(self.asked[one.key, side], *numbers)))
 
     def _find(self, asked: Sequence[Condition], smallest: bool = False) -> Answer:
@@ -85,7 +86,8 @@ class SolvedSides(Names[Value, tuple[Condition, ...]]):
         given = (*self.domain.given, *known, *asked)
         if not smallest:
             return find(given, {}, (), STEPS)
-        return find(given, self.domain.sizes, (self.processors, *self.domain.smallest), STEPS)
+        shown = {**self.domain.sizes, PROCESSORS.id: self.processors}
+        return find(given, shown, (self.processors, *self.domain.smallest), STEPS)
 
     def _bounds(self, asked: Iterable[Condition]) -> list[Condition]:
         """What is known of the names in what is asked, and of those in that."""

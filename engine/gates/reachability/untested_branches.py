@@ -20,7 +20,7 @@ from engine.gates.reachability.witness_search import Reach, Reaches
 from engine.gates.runs.case_run import Row, Way, run_deck
 from engine.gates.runs.deck_cases import bent, drawn_cases
 from engine.gates.runs.subject import Failure, Report, Subject, op_text
-from engine.transfer.ranges import reads_pairs
+from engine.transfer.bounds import reads_pairs
 
 TRIES = 3  # cases at most that are run for one side of one condition
 MAX_CASES = 12

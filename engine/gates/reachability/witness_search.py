@@ -16,13 +16,12 @@ from itertools import zip_longest
 import torch
 from torch import Tensor
 
-from engine.cuir.execute.compiled.program import Limits
 from engine.cuir.nodes import Compare, Expr, Num, Path, free_names
 from engine.cuir.scalar import CONSTANTS, evaluate
 from engine.gates.analysis.conditions import Condition
 from engine.gates.analysis.path_conditions import climbs
 from engine.gates.analysis.size_comparisons import SIZES
-from engine.gates.deck import Case
+from engine.gates.deck import SM_COUNT, Case
 from engine.gates.reachability.name_values import (
     BLOCK,
     GROUP,
@@ -60,7 +59,7 @@ class Reach:
     only a run knows; and cases in which it may, the smallest first.
 
     `sampled`: that it may not is what a table of sizes says, not a proof. `solved`: the case is the
-    solver's, and the table has not been asked; `exact`: it hangs on the sizes alone.
+    solver's, and the table has not been asked; `exact`: it hangs on the sizes and processors alone.
     """
 
     possible: bool
@@ -85,7 +84,10 @@ class Reaches(Names[_Values, Tensor]):
         legal = torch.ones_like(table["B"], dtype=torch.bool)
         for constraint in self.subject.recipe.constraints:
             legal &= torch.as_tensor(evaluate(never_by_0(constraint), table)) != 0
-        return table | {n: table[n][legal] for n in SIZES}
+        table |= {n: table[n][legal] for n in SIZES}
+        # Those of most runs, and of cards with more.
+        more = uniform(PROCESSORS.id, len(table["B"]))
+        return table | {PROCESSORS.id: SM_COUNT + (more.masked_fill(more < 0.5, 0.0) * MANY).long()}
 
     def of(self, one: Condition, side: bool) -> Reach:
         """Where `one` is asked and comes out as `side`: by any way on which its function is called,
@@ -96,7 +98,8 @@ class Reaches(Names[_Values, Tensor]):
             case Proven(), _:
                 return Reach(False)
             case Witness(values), exact:
-                return Reach(True, (case_at(values),), solved=True, exact=exact)
+                case = replace(case_at(values), processors=values[PROCESSORS.id])
+                return Reach(True, (case,), solved=True, exact=exact)
         return self._in_table(one, side)
 
     def shared(self, one: Condition, side: bool, known: Reach, cases: Iterable[Case]) -> Reach:
@@ -104,7 +107,7 @@ class Reaches(Names[_Values, Tensor]):
         if not known.solved:
             return known
         more = (c for c in cases if c not in known.cases)
-        may = (c for c in more if self.solved.may_be(one, side, c.sizes))
+        may = (c for c in more if self.solved.may_be(one, side, c))
         return replace(known, cases=(*known.cases, *may))
 
     def wider(self, one: Condition, side: bool, known: Reach) -> Reach:
@@ -131,14 +134,18 @@ class Reaches(Names[_Values, Tensor]):
         if not len(at):
             possible = maybe or len(draws) > MAX_WAYS
             return Reach(possible, sampled=not possible)
-        columns = torch.stack([self.table[n][at] for n in SIZES], -1)
+        columns = torch.stack([self.table[n][at] for n in (*SIZES, PROCESSORS.id)], -1)
         cost = (columns[:, [0, 1, 3, 4]].double()).prod(-1)
         columns = columns[cost.argsort(stable=True)]
+        columns = columns[columns[:, -1].argsort(stable=True)]  # another card only where it must be
         # A block and a tile are drawn apart, and a mask may let them meet in a square alone.
         squares = self._unlike(columns[columns[:, 3] == columns[:, 4]])
         pairs = zip_longest(self._unlike(columns), squares)
         cheapest = dict.fromkeys(sizes for pair in pairs for sizes in pair if sizes is not None)
-        cases = tuple(Case(b, hq, hkv, q, k, modes=("exact",)) for b, hq, hkv, q, k in cheapest)
+        cases = tuple(
+            Case(b, hq, hkv, q, k, modes=("exact",), processors=card)
+            for b, hq, hkv, q, k, card in cheapest
+        )
         return Reach(True, cases)
 
     def _reached(self, draw: Draw[_Values, Tensor]) -> Tensor:
@@ -179,8 +186,6 @@ class Reaches(Names[_Values, Tensor]):
         """A batch, a head; else, by guess, a row, a key or a tile."""
         sizes = self.table
         u = uniform(name, len(sizes["B"]))
-        if name == PROCESSORS.id:  # those of a run, and of cards with more
-            return _Values(Limits().sm_count + (u.masked_fill(u < 0.5, 0.0) * MANY).long())
         blocks = sizes["B"] * sizes["Hq"] * tiles(sizes["Nq"], self.tiles.rows)
         limits = {
             self.batch: sizes["B"], self.head: sizes["Hq"],
@@ -215,7 +220,7 @@ class Reaches(Names[_Values, Tensor]):
         out: dict[tuple[int, ...], tuple[int, ...]] = {}
         for first in range(0, len(rows), CHUNK):
             for row in map(tuple, rows[first : first + CHUNK].tolist()):
-                *many, q, k = row
+                *many, q, k, _ = row
                 out.setdefault((*many, -(-q // self.tiles.rows), -(-k // self.tiles.keys)), row)
             if len(out) >= SHOWN:
                 break

@@ -91,7 +91,7 @@ def exact(way: Way, subject: Subject, case: Case, seed: int) -> tuple[Failure | 
     compare = way.compared(subject, case, inputs)
     if isinstance(compare, str):
         return None, row | {"skipped": compare}
-    found, out = execute(subject, inputs, sizes, "exact", seed)
+    found, out = execute(subject, case, inputs, sizes, "exact", seed)
     if found is not None and not out:
         return found, row
     failure, numbers = compare(out)
@@ -179,12 +179,12 @@ def _named_sizes(recipe: Recipe, inputs: Mapping[str, Any]) -> dict[str, int]:
 
 
 def run_module(
-    subject: Subject, inputs: Mapping[str, Any], sizes: Mapping[str, int], mode: Mode, seed: int,
-    schedule: Schedule, left: Tensor | None = None,
+    subject: Subject, case: Case, inputs: Mapping[str, Any], sizes: Mapping[str, int], mode: Mode,
+    seed: int, schedule: Schedule, left: Tensor | None = None,
 ) -> Outcome:  # fmt: skip
-    """One run. `seed` says how many tiles of a block of rows may have their mask as bits; `left` is
-    what an earlier run on the same inputs left in the workspace (see `workspace_of`), for one that
-    plans nothing anew."""
+    """One run on the case's multiprocessors. `seed` says how many tiles of a block of rows may have
+    their mask as bits; `left` is what an earlier run on the same inputs left in the workspace (see
+    `workspace_of`), for one that plans nothing anew."""
     kind = torch.float64 if mode == "exact" else subject.dtype
     lse = torch.float64 if mode == "exact" else torch.float32
     given = {
@@ -201,11 +201,8 @@ def run_module(
     watch = subject.watch if mode == "exact" else None
     if watch is not None:
         watch.rows, watch.keys = sizes["Nq"], sizes["Nk"]
-    # The blocks of rows of one head are few: one processor takes them in turn, so that the stages
-    # and phases of a block that does more than one go round.
-    alone = sizes["B"] * sizes["Hq"] == 1
     outcome = run_program(
-        subject.module, fields, mode, schedule, Limits(sm_count=1) if alone else None,
+        subject.module, fields, mode, schedule, Limits(sm_count=case.processors),
         # A caller's workspace holds anything: a word that no kernel wrote may not be read.
         unfilled=(
             *(() if space is None or left is not None else (space.field,)),
@@ -225,8 +222,8 @@ def workspace_of(subject: Subject, outcome: Outcome) -> Tensor | None:
 
 
 def execute(
-    subject: Subject, inputs: Mapping[str, Any], sizes: Mapping[str, int], mode: Mode, seed: int,
-    *, same_lists: bool = False,
+    subject: Subject, case: Case, inputs: Mapping[str, Any], sizes: Mapping[str, int], mode: Mode,
+    seed: int, *, same_lists: bool = False,
 ) -> tuple[Failure | None, dict[str, Tensor]]:  # fmt: skip
     """The module's outputs in the spec's layout ("O", "LSE"), or why it does not run.
 
@@ -235,7 +232,7 @@ def execute(
     at = (*(sizes[n] for n in SIZES), seed)
     kept = same_lists or (mode == "typed" and subject.lists_are_whole)
     left = subject.left.get(at) if kept else None
-    outcome = run_module(subject, inputs, sizes, mode, seed, Schedule(seed=seed), left)
+    outcome = run_module(subject, case, inputs, sizes, mode, seed, Schedule(seed=seed), left)
     made = workspace_of(subject, outcome) if mode == "exact" else None
     if made is not None:
         subject.left[at] = made
@@ -269,7 +266,7 @@ def outputs_of(subject: Subject, outcome: Outcome) -> dict[str, Tensor]:
 
 
 def weights_of(
-    subject: Subject, inputs: Mapping[str, Any], sizes: Mapping[str, int], seed: int
+    subject: Subject, case: Case, inputs: Mapping[str, Any], sizes: Mapping[str, int], seed: int
 ) -> tuple[Failure | None, Tensor | None]:
     """[B, Hq, Nq, Nk]: every weight of the target, from one-hot V, Dv keys at a time."""
     v = next(i for i in subject.recipe.inputs if i.role == "v")
@@ -283,7 +280,8 @@ def weights_of(
         for d in range(columns):
             hot[:, :, first + d, d] = 1.0
         probe = dict(inputs) | {v.name: hot_like(v, hot, inputs[v.name])}
-        outcome = run_module(subject, probe, sizes, "exact", seed, Schedule(seed=seed), left)
+        schedule = Schedule(seed=seed)
+        outcome = run_module(subject, case, probe, sizes, "exact", seed, schedule, left)
         failure, out = found_in(subject, outcome)
         if failure is not None:
             return failure, None

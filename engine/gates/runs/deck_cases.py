@@ -25,6 +25,7 @@ from engine.gates.deck import (
     edges,
     extremes,
     far,
+    in_turn,
     listed,
     past,
     quick,
@@ -34,7 +35,7 @@ from engine.gates.runs.nan_inputs import under_mask_cases
 from engine.gates.runs.subject import Subject
 from engine.spec.decks.extreme_biases import biases
 from engine.spec.decks.integer_draws import FLAGS, IDS
-from engine.transfer.ranges import reads_pairs
+from engine.transfer.bounds import reads_pairs
 from engine.transfer.workspace import launch_constants
 
 # How far beyond the deck's largest sizes the unforeseen ones may go: half a second of runs each.
@@ -124,11 +125,7 @@ def data_cases(tiles: Tiles | None) -> tuple[Case, ...]:
     at = tiles or UNKNOWN
     tall = (at.rows + 40, at.keys + 9)
     wide = (at.rows + 9, at.keys * (1 + -(-at.rows // at.keys)))  # the last tile may be whole
-    return tuple(
-        Case(1, 1, 1, n_q, n_k, modes=("exact",), turn=turn)
-        for n_q, n_k in (tall, wide)
-        for turn in range(DRAWS)
-    )
+    return tuple(in_turn(n_q, n_k, turn=turn) for n_q, n_k in (tall, wide) for turn in range(DRAWS))
 
 
 def unforeseen(module: Module, deck: Sequence[Case]) -> tuple[Case, ...]:
@@ -149,8 +146,8 @@ def unforeseen(module: Module, deck: Sequence[Case]) -> tuple[Case, ...]:
     return (
         Case(1 + numbers[3] % 2, group * kv, kv, 9 + numbers[4] % 150, 9 + numbers[5] % 150,
              modes=exact),
-        Case(1, 1, 1, 9 + numbers[6] % 40, keys, modes=exact),
-        Case(1, 1, 1, rows, 9 + numbers[7] % 40, modes=exact),
+        in_turn(9 + numbers[6] % 40, keys),
+        in_turn(rows, 9 + numbers[7] % 40),
         Case(3 + numbers[8] % 5, 1, 1, 2 + numbers[9] % 8, 9 + numbers[10] % 60, modes=exact),
         Case(1, 5 + numbers[11] % 20, 1, 2 + numbers[9] % 8, 9 + numbers[10] % 60, modes=exact),
         Case(2, 2 * many, many, 2 * block + few + numbers[13] % 40, few, modes=exact),
@@ -163,7 +160,7 @@ def drawn_cases(tiles: Tiles | None) -> tuple[Case, ...]:
     tile of keys and a block of rows behind it in that third."""
     at = tiles or UNKNOWN
     n = 3 * at.keys * (1 + -(-at.rows // at.keys))
-    return tuple(Case(1, 1, 1, n, n, modes=("exact",), turn=turn) for turn in (6, 3, 2))
+    return tuple(in_turn(n, n, turn=turn) for turn in (6, 3, 2))
 
 
 def constants_of(subject: Subject) -> list[int]:

@@ -18,13 +18,12 @@ import torch
 from torch import Tensor
 
 from engine.gates.analysis.tile_sizes import tiles_of
-from engine.gates.deck import Case, Tiles
+from engine.gates.deck import Case, Tiles, in_turn
 from engine.gates.runs.case_run import Row, execute, make_case
 from engine.gates.runs.output_comparison import lse_equal, rows_equal
 from engine.gates.runs.subject import Failure, Subject
-from engine.spec.reference.masked_keys import outside_range, with_nan
 from engine.spec.reference.oracle import Expected, expected, output_as_bhnd
-from engine.transfer.inside import inside
+from engine.transfer.inside import inside, outside_range, with_nan
 
 MODE = "under mask"
 PADDED = 6  # the turn in which ids have padding at their end
@@ -52,7 +51,7 @@ def run_under_mask(subject: Subject, case: Case, seed: int) -> tuple[Failure | N
         planted = with_nan(subject.recipe, inputs, outside, ("k", "v"))
         # K and V have no part in the lists of tiles.
         same = first != 0
-        failure, out = execute(subject, planted, sizes, "exact", seed, same_lists=same)
+        failure, out = execute(subject, case, planted, sizes, "exact", seed, same_lists=same)
         if failure is not None and not out:
             return failure, row
         wrong = _compared(subject, want, out, block)
@@ -63,7 +62,7 @@ def run_under_mask(subject: Subject, case: Case, seed: int) -> tuple[Failure | N
             )
             return replace(wrong, reason=words), row
     row["hidden"] = hidden
-    return _kept_nan(subject, want, inputs, sizes, seed), row
+    return _kept_nan(subject, case, want, inputs, sizes, seed), row
 
 
 def _in_visited(outside: Tensor, keys: int) -> bool:
@@ -86,15 +85,16 @@ def _compared(
 
 
 def _kept_nan(
-    subject: Subject, want: Expected, inputs: Mapping[str, Any], sizes: Mapping[str, int], seed: int
-) -> Failure | None:
+    subject: Subject, case: Case, want: Expected, inputs: Mapping[str, Any],
+    sizes: Mapping[str, int], seed: int,
+) -> Failure | None:  # fmt: skip
     """NaN at the key that most rows keep is NaN in all of them."""
     weighed = want.keep & (want.weights != 0)
     key = int(weighed.sum((0, 1, 2)).argmax())
     where = torch.zeros(sizes["B"], sizes["Hkv"], sizes["Nk"], dtype=torch.bool)
     where[..., key] = True
     planted = with_nan(subject.recipe, inputs, where, ("v",))
-    failure, out = execute(subject, planted, sizes, "exact", seed, same_lists=True)
+    failure, out = execute(subject, case, planted, sizes, "exact", seed, same_lists=True)
     if failure is not None and not out:
         return failure
     lost = weighed[..., key] & ~output_as_bhnd(subject.recipe, out["O"]).isnan().all(-1)
@@ -116,8 +116,8 @@ def under_mask_cases(tiles: Tiles | None, constants: Sequence[int] = ()) -> Iter
     rows, keys = at.rows + 9, 2 * at.keys + 22
     # More keys than rows, or the first block may end its keys where a tile ends.
     yield Case(2, 1, 1, rows, max(rows + 5, keys), modes=(MODE,), turn=PADDED)
-    yield Case(1, 1, 1, rows, min(14, at.keys), modes=(MODE,), turn=PADDED)
+    yield in_turn(rows, min(14, at.keys), modes=(MODE,), turn=PADDED)
     wide = max((c for c in constants if at.rows < c <= MAX_WIDE), default=0)
     if wide:
         n = (wide // at.rows + 2) * at.rows + 9
-        yield Case(1, 1, 1, n, n + 5, modes=(MODE,), turn=PADDED)
+        yield in_turn(n, n + 5, modes=(MODE,), turn=PADDED)

@@ -53,7 +53,7 @@ def starved(way: Way, subject: Subject, report: Report) -> tuple[Failure | None,
         report(f"warp {late + 1} late: {case}")
         # Another warp of each block is late; blocks that plan no lists keep their numbers so.
         schedule = Schedule(starve=late + before)
-        outcome = run_module(subject, inputs, sizes, "exact", SEED, schedule, left)
+        outcome = run_module(subject, case, inputs, sizes, "exact", SEED, schedule, left)
         late, warps = late + 1, outcome.coverage.parts
         if late == Schedule().parts and _plans_by_block(subject):
             left, before = workspace_of(subject, outcome), _blocks_before(outcome)
@@ -90,12 +90,13 @@ def _blocks_before(outcome: Outcome) -> int:
 
 
 def _cases() -> Iterator[Case]:
-    """Square ones first, from the longest on; then few rows, then few keys."""
+    """Square ones first, from the longest on; then few rows, then few keys. As many multiprocessors
+    as heads: a block takes the pieces of work of about a head in turn, and others run beside it."""
     for shape in (lambda n: (n, n), lambda n: (1, n), lambda n: (n, 1)):
         for length in LENGTHS:
             for hq, hkv in HEADS:
                 rows, keys = shape(length)
-                yield Case(1, hq, hkv, rows, keys, modes=("exact",))
+                yield Case(1, hq, hkv, rows, keys, modes=("exact",), processors=hq)
 
 
 def _rank(finding: Finding) -> int:

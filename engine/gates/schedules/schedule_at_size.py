@@ -146,8 +146,9 @@ class ScheduleAt:
         return None
 
 
-class _Noting(DeviceScalars):
-    """Notes the kinds of value that subexpressions take."""
+class Noting(DeviceScalars):
+    """Notes the kinds of value (`engine.prove.kinds`) that subexpressions of a module's schedule
+    take, in one case after another."""
 
     def __init__(self, module: Module) -> None:
         plain = scalars_of(module)
@@ -155,33 +156,44 @@ class _Noting(DeviceScalars):
         self.named, self.noted = "", set[str]()
 
     def compile(self, expr: Expr) -> Fn:
-        plain, words = super().compile(expr), sides(expr, "")
+        words = sides(expr, "")
         if words is None:
-            return plain
-        test = plain
+            return super().compile(expr)
+
+        def note(side: Any) -> None:
+            self.noted.add(words[0 if side else 1][:-2] + f"({self.named})")
+
         match expr:
             case Call("min" | "max" as fn, (left, right)):
                 first, second = self.compile(left), self.compile(right)
+                chosen = min if fn == "min" else max
 
-                def test(env: Env) -> Any:
+                def noted(env: Env) -> Any:
                     a, b = first(env), second(env)
-                    return None if a == b else (a < b) == (fn == "min")
+                    if a != b:
+                        note((a < b) == (fn == "min"))
+                    return chosen(a, b)
 
-            case Select(cond, _, _):
-                test = self.compile(cond)
+            case Select(cond, then, other):
+                test, yes, no = map(self.compile, (cond, then, other))
 
-        def noted(env: Env) -> Any:
-            side = test(env)
-            if side is not None:
-                self.noted.add(words[0 if side else 1][:-2] + f"({self.named})")
-            return plain(env)
+                def noted(env: Env) -> Any:
+                    note(side := test(env))
+                    return yes(env) if side else no(env)
+
+            case _:
+                plain = super().compile(expr)
+
+                def noted(env: Env) -> Any:
+                    note(value := plain(env))
+                    return value
 
         return noted
 
 
-def kinds_at(subject: Subject, asked: TileSchedule, case: Case) -> frozenset[str]:
-    """The kinds of value (`engine.prove.kinds`) that the schedule takes in a run of the case."""
-    noting = _Noting(subject.module)
+def kinds_at(subject: Subject, asked: TileSchedule, case: Case, noting: Noting) -> frozenset[str]:
+    """The kinds of value that the schedule takes in a run of the case."""
+    noting.noted = set()
     at = ScheduleAt(subject, asked, case, noting)
     truths = {asked.full}
 

@@ -14,7 +14,7 @@ from engine.gates.analysis.size_comparisons import affordable
 from engine.gates.deck import Case
 from engine.gates.runs.deck_cases import bent
 from engine.gates.runs.subject import Subject
-from engine.gates.schedules.schedule_at_size import kinds_at
+from engine.gates.schedules.schedule_at_size import Noting, kinds_at
 from engine.gates.schedules.schedule_calls import asked_schedule
 from engine.gates.schedules.schedule_goals import case_at, domain_for, fields_of
 from engine.prove.kinds import Sizes, kinds_of, sizes_that_reach
@@ -49,7 +49,8 @@ def reached(subject: Subject, deck: Sequence[Case]) -> Reached:
         domain, terms = domain_for(subject), Terms.of(subject.module)
         kinds = kinds_of(terms, domain, fields_of(subject, terms, domain), asked)
         runs = [case for case in deck if case.Nq and "exact" in case.modes]
-        seen = frozenset[str]().union(*(kinds_at(subject, asked, case) for case in runs))
+        noting = Noting(subject.module)
+        seen = frozenset[str]().union(*(kinds_at(subject, asked, case, noting) for case in runs))
     except CuBridgeError:
         return Reached()  # the schedule hangs on more than sizes: runs judge it, and proofs say so
     more: dict[Case, None] = {}
@@ -63,9 +64,9 @@ def reached(subject: Subject, deck: Sequence[Case]) -> Reached:
         if case is None:
             return frozenset()
         more[case] = None
-        return kinds_at(subject, asked, case)
+        return kinds_at(subject, asked, case, noting)
 
     found = sizes_that_reach(kinds, domain, seen, seen_at)
-    brought = seen.union(*(kinds_at(subject, asked, case) for case in more))
+    brought = seen.union(*(kinds_at(subject, asked, case, noting) for case in more))
     lost = [*found.unseen, *(f"(perhaps) {words}" for words in found.undecided)]
     return Reached(tuple(more), tuple(w for w in lost if w not in brought))

@@ -13,8 +13,7 @@ from typing import Any
 
 import z3
 
-from engine.cuir.integers import integers_in
-from engine.cuir.nodes import Call, Index, stmt_exprs, walk_block, walk_expr
+from engine.cuir.nodes import Call, Index, integers_in, stmt_exprs, walk_block, walk_expr
 from engine.cuir.parser import parse_expr
 from engine.errors import CuBridgeError
 from engine.gates.deck import Case

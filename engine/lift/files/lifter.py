@@ -31,8 +31,7 @@ from engine.lift.functions.expressions import Translator, Unknown
 from engine.lift.functions.statements import FunctionLifter
 from engine.lift.names.catalogue import Catalogue, default_catalogue
 from engine.lift.names.constants import Constant, Evaluator, Facts
-from engine.lift.names.instantiations import Instances
-from engine.lift.names.scope import Local, Scope, safe
+from engine.lift.names.scope import Instances, Local, Scope, safe
 
 MAX_BYTES = 4 << 20
 

@@ -19,7 +19,7 @@ from engine.cuir.parser import parse_block
 from engine.cuir.printer import print_stmts
 from engine.errors import InputError
 from engine.lift.cpp.provenance import Lifted
-from engine.types.plain import read, read_object
+from engine.types.plain import made_of, object_of, read, read_object
 
 SCHEMA = 1
 NOTHING = "no_effect"  # the variable that a meaning of "nothing" assigns
@@ -44,27 +44,16 @@ class Meaning:
     body: Block = ()
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "schema": SCHEMA,
-            "op": self.op,
-            "text": self.text,
-            "does": self.does,
-            "reads": list(self.reads),
-            "writes": list(self.writes),
-            "by": list(self.by),
-            "body": "\n".join(print_stmts(self.body, 0, (), {})),
-        }
+        body = "\n".join(print_stmts(self.body, 0, (), {}))
+        return {"schema": SCHEMA, **object_of(replace(self, body=())), "body": body}
 
     @classmethod
     def from_json(cls, data: object) -> Meaning:
         """Raises ValueError on what is no meaning, CuirError on a body that does not parse."""
         obj = read_object(data, "meaning")
         body = read(obj, "body", str)
-        return cls(
-            read(obj, "op", str), read(obj, "text", str), read(obj, "does", str),
-            tuple(map(str, read(obj, "reads", list))), tuple(map(str, read(obj, "writes", list))),
-            tuple(map(str, read(obj, "by", list))), parse_block(body, "meaning") if body else (),
-        )  # fmt: skip
+        made = made_of(cls, {**obj, "body": []})
+        return replace(made, body=parse_block(body, "meaning")) if body else made
 
 
 def meanings_json(meanings: Sequence[Meaning]) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tree_sitter import Node as Tree
 
-from engine.cuir.conversions import NUMBERS, UNSIGNED
 from engine.cuir.nodes import Field
+from engine.cuir.static.conversions import NUMBERS, UNSIGNED
 from engine.errors import LiftError
 from engine.lift.cpp import ignored_words as ignored
 from engine.lift.cpp.source_text import Source

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from tree_sitter import Node as Tree
 
-from engine.cuir.conversions import NUMBERS
 from engine.cuir.nodes import Field, Param
+from engine.cuir.static.conversions import NUMBERS
 from engine.errors import LiftError
 from engine.lift.cpp import ignored_words as ignored
 from engine.lift.cpp.provenance import Range

@@ -13,8 +13,7 @@ from engine.lift.cpp.tokens import Token, join
 from engine.lift.functions.expressions import Translator, Typed, Unknown
 from engine.lift.names.catalogue import fill
 from engine.lift.names.constants import Constant, Evaluator, NotConstant
-from engine.lift.names.instantiations import UNKNOWN
-from engine.lift.names.scope import Program
+from engine.lift.names.scope import UNKNOWN, Program
 
 
 def read_alias(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from engine.cuir.conversions import NUMBERS, UNSIGNED, common, promoted
 from engine.cuir.nodes import (
     Attr,
     Binary,
@@ -21,7 +20,7 @@ from engine.cuir.nodes import (
     Unary,
     children,
 )
-from engine.cuir.static.counts import RING, never_negative
+from engine.cuir.static.conversions import NUMBERS, RING, UNSIGNED, common, never_negative, promoted
 from engine.lift.cpp.provenance import Range
 from engine.lift.cpp.syntax import Node
 from engine.lift.names.catalogue import Pattern, fill, match

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from engine.cuir.conversions import UNSIGNED
 from engine.cuir.nodes import (
     THEN,
     Binary,
@@ -17,6 +16,7 @@ from engine.cuir.nodes import (
     names_in,
     next_of,
 )
+from engine.cuir.static.conversions import UNSIGNED
 from engine.lift.cpp.tokens import Token
 from engine.lift.functions.effects import assigned
 from engine.lift.functions.expressions import Translator, Unknown

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from tree_sitter import Node as Tree
 
-from engine.cuir.conversions import NUMBERS, UNSIGNED
 from engine.cuir.nodes import (
     Assign,
     Binary,
@@ -27,6 +26,7 @@ from engine.cuir.nodes import (
     Return,
     Stmt,
 )
+from engine.cuir.static.conversions import NUMBERS, UNSIGNED
 from engine.lift.cpp import ignored_words as ignored
 from engine.lift.cpp.provenance import OpaqueOp, Range
 from engine.lift.cpp.source_text import Source, braces_match, declared
@@ -38,8 +38,7 @@ from engine.lift.functions.expressions import Translator, Typed, Unknown
 from engine.lift.functions.inline_ptx import read_asm
 from engine.lift.functions.loops import read_loop
 from engine.lift.names.constants import Evaluator, NotConstant
-from engine.lift.names.instantiations import Instances
-from engine.lift.names.scope import C_TYPES, Local, Program, Scope, Signature
+from engine.lift.names.scope import C_TYPES, Instances, Local, Program, Scope, Signature
 
 _TOO_DEEP = 40
 _COMPOUND = {"+=": "+", "-=": "-", "*=": "*", "/=": "/", "%=": "%"}

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 
-from engine.cuir.conversions import NUMBERS
 from engine.cuir.nodes import (
     Call,
     Expr,
@@ -26,6 +25,7 @@ from engine.cuir.nodes import (
 from engine.cuir.ops import SPELLINGS
 from engine.cuir.ops.spelling import MANY, ONE, WORDS, Spelling, as_names, both, hole_of
 from engine.cuir.parser import parse_expr
+from engine.cuir.static.conversions import NUMBERS
 from engine.errors import CuBridgeError
 from engine.lift.cpp import ignored_words as ignored
 from engine.lift.cpp.syntax import Node, NotAnExpression, parse_expression

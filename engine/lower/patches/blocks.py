@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from engine.cuir.conversions import NUMBERS
 from engine.cuir.matching import shell
 from engine.cuir.nodes import (
     Assign,
@@ -19,6 +18,7 @@ from engine.cuir.nodes import (
     next_of,
     walk_block,
 )
+from engine.cuir.static.conversions import NUMBERS
 from engine.lift.cpp.provenance import Range
 from engine.lower.patches.context import Context
 from engine.lower.patches.expressions import ExpressionPatcher

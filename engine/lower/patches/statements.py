@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from engine.cuir.conversions import NUMBERS
 from engine.cuir.nodes import (
     Assign,
     Binary,
@@ -23,6 +22,7 @@ from engine.cuir.nodes import (
     Unary,
     next_of,
 )
+from engine.cuir.static.conversions import NUMBERS
 from engine.errors import LowerError
 from engine.lower.patches.source_patch import fit
 from engine.lower.spelling.cpp_kinds import ARGS, UNKNOWN, Kinds

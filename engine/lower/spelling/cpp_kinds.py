@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from engine.cuir import conversions
-from engine.cuir.conversions import NUMBERS, UNSIGNED, promoted
 from engine.cuir.nodes import (
     Assign,
     Attr,
@@ -41,6 +39,8 @@ from engine.cuir.ops import OPS
 from engine.cuir.ops.bind import bind
 from engine.cuir.ops.spec import Mismatch
 from engine.cuir.ops.traits import COUNTS
+from engine.cuir.static import conversions
+from engine.cuir.static.conversions import NUMBERS, UNSIGNED, promoted
 from engine.lower.spelling.templates import Holes, Template, Templates
 
 UNKNOWN = "?"

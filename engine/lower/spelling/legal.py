@@ -20,7 +20,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from engine.cuir.conversions import INTEGERS, NUMBERS, UNSIGNED
 from engine.cuir.nodes import (
     Assign,
     Binary,
@@ -44,6 +43,7 @@ from engine.cuir.nodes import (
     rebuild,
     with_blocks,
 )
+from engine.cuir.static.conversions import INTEGERS, NUMBERS, UNSIGNED
 from engine.lower.spelling.cpp_kinds import Kinds, common, module_kinds
 from engine.lower.spelling.signs import Signs
 from engine.lower.spelling.templates import Templates, default_templates

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.cuir.conversions import UNSIGNED
 from engine.cuir.nodes import (
     Binary,
     Bool,
@@ -25,7 +24,7 @@ from engine.cuir.nodes import (
     rebuild,
 )
 from engine.cuir.ops.traits import COUNTS
-from engine.cuir.static.counts import RING, never_negative
+from engine.cuir.static.conversions import RING, UNSIGNED, never_negative
 from engine.lower.spelling.cpp_kinds import Kinds, common
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -27,6 +28,18 @@ def axes(source: list[str], dims: list[str]) -> list[int | None]:
             left.remove(found)
         out.append(None if found is None else found[0])
     return out
+
+
+AXES = (("B",), ("Hq", "Hkv"), ("Nq", "Nk"), ("D", "Dv"))
+"""The dimensions of q, k and v in the kernels' order, by their names in specs."""
+
+
+def in_order(tensor: torch.Tensor, dims: Sequence[str]) -> torch.Tensor:
+    """q, k, v or O, which has the dimensions `dims`, as [B, heads, rows, columns]. The columns of a
+    part of q or k are a number."""
+    named = [next((n for n, d in enumerate(dims) if d in names), None) for names in AXES]
+    number = next((n for n, d in enumerate(dims) if d.isdigit()), None)
+    return tensor.permute([number if n is None else n for n in named])  # type: ignore[misc]
 
 
 class Filler:
@@ -78,3 +91,17 @@ class Filler:
         strides = tensor.stride()
         held = [0 if place is None else strides[place] for place in places]
         return [tensor.data_ptr(), *held, *[0] * (4 - len(held))]
+
+
+def passing(
+    rows: Iterable[dict[str, Any]], sizes: dict[str, Any], like: torch.Tensor
+) -> dict[str, torch.Tensor]:
+    """By field what a call's kernels hand to each other: of q's type or float32, uninitialised."""
+    return {
+        row["field"]: torch.empty(
+            [evaluate(dim, sizes) for dim in row["dims"]],
+            dtype=torch.float32 if row["dtype"] == "f32" else like.dtype,
+            device=like.device,
+        )
+        for row in rows
+    }

@@ -3,45 +3,47 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd import forward_ad
 
-from ._args import Filler
+from ._args import Filler, passing
 from ._checks import DTYPES, Checks
 from ._expr import evaluate
-from ._library import LayoutRefused, arch_of, launch, library
-from ._plan import SLOTS, Plan, Workspaces
-from ._spec import Spec
-from .build import HERE, settings
+from ._library import LayoutRefused, launch, library
+from .build import HERE
 
 _NUMBERS = {"f32": "float", "i32": "int", "i64": "int", "bool": "bool"}
 
 
 class Operator:
-    """`torch.ops.cubridge.NAME`, made from the package's data (`info`)."""
+    """`torch.ops.cubridge.NAME`, made from the package's data (`info`) and its spec in torch."""
 
-    def __init__(self, info: dict[str, Any]) -> None:
+    def __init__(self, info: dict[str, Any], spec: Any) -> None:
         self.info = info
-        self.spec = Spec(info)
+        self.spec = spec
         self.inputs: list[dict[str, Any]] = info["inputs"]
         self.outputs = [row for row in info["binding"]["tensors"] if row["output"]]
         self.checks = Checks(info)
         self.filler = Filler(info["fields"], info["binding"])
-        self.workspaces = Workspaces(info)
-        self.archs = list(settings()["archs"])
         self.name = f"cubridge::{info['op']}"
         self.op = self._define()
 
     # --- what the package's functions call -------------------------------------------------------
 
-    def call(self, *given: Any, plan: Plan | None = None) -> dict[str, torch.Tensor]:
-        """The operator on the spec's inputs in their order; outputs by name.
+    def call(self, *given: Any) -> dict[str, torch.Tensor]:
+        """The operator on the spec's inputs in their order; outputs by name."""
+        return self.by_name(self.op(*self.values(given)))
 
-        With a plan the kernel is launched here and now, and no tracer sees it.
-        """
+    def call_named(self, values: dict[str, Any]) -> dict[str, torch.Tensor]:
+        """The operator on inputs by name; tables that the spec builds may be missing or None."""
+        return self.call(*(values.get(i["name"]) for i in self.inputs))
+
+    def values(self, given: tuple[Any, ...]) -> list[Any]:
+        """What the operator takes of a caller's inputs. TypeError for what is no tensor,
+        RuntimeError for one that forward-mode AD follows."""
         values = []
         for item, value in zip(self.inputs, given, strict=True):
             made_later = item["derive"] and value is None
@@ -51,15 +53,12 @@ class Operator:
             values.append(value.item() if is_number else value)
         if forward_ad._current_level >= 0:
             self._without_tangents(values)
-        result = self.op(*values) if plan is None else self.planned(plan, *values)
+        return values
+
+    def by_name(self, result: Any) -> dict[str, torch.Tensor]:
+        """What the operator returned, by the outputs' names."""
         results = result if isinstance(result, tuple | list) else (result,)
         return {row["source"]: value for row, value in zip(self.outputs, results, strict=True)}
-
-    def call_named(
-        self, values: dict[str, Any], plan: Plan | None = None
-    ) -> dict[str, torch.Tensor]:
-        """The operator on inputs by name; tables that the spec builds may be missing or None."""
-        return self.call(*(values.get(i["name"]) for i in self.inputs), plan=plan)
 
     # --- implementations -------------------------------------------------------------------------
 
@@ -71,57 +70,37 @@ class Operator:
             self.checks.specialisation(values, sizes)
         return tuple(self._empty(values[self.checks.query], sizes).values())
 
-    def planned(self, plan: Plan, *given: Any) -> tuple[torch.Tensor, ...]:
-        """Run the kernel with a plan, which an empty one becomes by it."""
-        tensors = [value for value in given if isinstance(value, torch.Tensor)]
-        if any(isinstance(t, FakeTensor) for t in tensors):
-            raise RuntimeError("a call with a plan is for running: leave the plan out to trace it")
-        if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
-            self.backward(None)
-        if any(t.device.type != "cuda" for t in tensors):
-            raise RuntimeError("a plan needs CUDA tensors; the inputs are on the CPU")
-        return self.forward(*given, plan=plan)
-
-    def forward(self, *given: Any, plan: Plan | None = None) -> tuple[torch.Tensor, ...]:
+    def forward(self, *given: Any) -> tuple[torch.Tensor, ...]:
         """Run the kernel on the current stream of q's device."""
         values = self._named(given)
         sizes, specialisation = self.checks.check(values)
-        values |= self._tables(values, plan)
-        names = {**sizes, **{i["name"]: values[i["name"]] for i in self.inputs if not i["dims"]}}
+        values |= self._tables(values)
+        names = self._numbers(values, sizes)
         self.checks.check_layout(values, names)
-        query = values[self.checks.query]
+        with torch.cuda.device(values[self.checks.query].device):
+            return self._run(values, sizes, names, specialisation)
+
+    def _numbers(self, values: dict[str, Any], sizes: dict[str, Any]) -> dict[str, Any]:
+        """Sizes and numbers of a call by name."""
+        return {**sizes, **{i["name"]: values[i["name"]] for i in self.inputs if not i["dims"]}}
+
+    def _run(
+        self, tensors: dict[str, Any], sizes: dict[str, Any], names: dict[str, Any],
+        specialisation: str,
+    ) -> tuple[torch.Tensor, ...]:  # fmt: skip
+        """Launch on the current stream; `tensors` are the inputs and what else the kernel fills."""
+        query = tensors[self.checks.query]
         outputs = self._empty(query, sizes)
-        made_for = {} if plan is None else self.workspaces.call(values, sizes, specialisation)
-        with torch.cuda.device(query.device):
-            space = self.workspaces.space
-            if space is not None:
-                held = plan is not None and plan.filled
-                if plan is not None and held:
-                    workspace = plan.take(made_for)
-                else:
-                    if plan is not None and torch.cuda.is_current_stream_capturing():
-                        raise RuntimeError("fill the plan by a call before the graph is captured")
-                    arch = arch_of(torch.cuda.get_device_capability(query.device), self.archs)
-                    workspace = self.workspaces.new(sizes, arch, specialisation, query.device)
-                outputs_and_more = {**outputs, space["field"]: workspace}
-                names |= {space["planned"]: int(held), space["slots"]: SLOTS}
-            else:
-                outputs_and_more = outputs
-            outputs_and_more = outputs_and_more | self.workspaces.passing(sizes, query)
-            args = self.filler.fill({**values, **outputs_and_more}, names)
-            loaded = library(query.device, self.filler.struct)
-            try:
-                launch(loaded, args, specialisation, torch.cuda.current_stream().cuda_stream)
-            except LayoutRefused:
-                said = self.checks.refused_layout(values)
-                if said is None:
-                    raise
-                raise ValueError(said) from None
-            if space is not None and plan is not None:
-                if held:
-                    plan.used()
-                else:
-                    plan.fill(made_for, workspace)
+        between = passing(self.info["binding"].get("scratch", ()), sizes, query)
+        args = self.filler.fill({**tensors, **outputs, **between}, names)
+        loaded = library(query.device, self.filler.struct)
+        try:
+            launch(loaded, args, specialisation, torch.cuda.current_stream().cuda_stream)
+        except LayoutRefused:
+            said = self.checks.refused_layout(tensors)
+            if said is None:
+                raise
+            raise ValueError(said) from None
         return tuple(outputs.values())
 
     def on_cpu(self, *given: Any) -> tuple[torch.Tensor, ...]:
@@ -133,7 +112,7 @@ class Operator:
         sizes = self.checks.sizes(values)
         outputs = self._empty(values[self.checks.query], sizes)
         made = self.spec.output(values, sizes)
-        kept, lse = self.spec.rows({**values, **self._tables(values, None)}, sizes, made)
+        kept, lse = self.spec.rows({**values, **self._tables(values)}, sizes, made)
         outputs["O"].copy_(made.where(kept, 0.0))
         if "LSE" in outputs:
             outputs["LSE"].copy_(torch.full((), torch.nan) if lse is None else lse)
@@ -218,17 +197,15 @@ class Operator:
             return _NUMBERS.get(item["dtype"], "float")
         return "Tensor?" if item["derive"] else "Tensor"
 
-    def _tables(self, values: dict[str, Any], plan: Plan | None) -> dict[str, torch.Tensor]:
+    def _tables(
+        self, values: dict[str, Any], make: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+    ) -> dict[str, torch.Tensor]:
         """The tables that were not given, as the spec's own code makes them."""
         missing = [i["name"] for i in self.inputs if i["derive"] and values[i["name"]] is None]
         if not missing:
             return {}
         sources = {i["name"]: values[i["name"]] for i in self.inputs if not i["derive"]}
-        if plan is None or not set(missing) & set(self.workspaces.masking):
-            made = self.tables_of(sources)
-        else:
-            shaped = [i["name"] for i in self.inputs if i["role"] != "extra"]
-            made = plan.tables(sources, shaped, self.tables_of)
+        made = (make or self.tables_of)(sources)
         return {name: made[name] for name in missing}
 
     def tables_of(self, sources: dict[str, Any]) -> dict[str, torch.Tensor]:

@@ -7,8 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 from ._expr import evaluate
+from ._library import arch_of
+from ._op import Operator
+from .build import settings
 
 SLOTS = 16  # tiles of a block of rows whose mask is kept as bits
 
@@ -146,44 +150,88 @@ class Plan:
         return self._workspace
 
 
-class Workspaces:
-    """What the kernel fills for itself: its size for a call, and what a plan is made for."""
+class PlannedOperator(Operator):
+    """An operator whose kernel lists tiles, in a workspace of each call or of a plan."""
 
-    def __init__(self, info: dict[str, Any]) -> None:
-        self.package: str = info["op"]  # its name and the hash of its content
-        self.space: dict[str, Any] | None = info["binding"].get("workspace")
-        self.scratch: list[dict[str, Any]] = info["binding"].get("scratch", [])
-        self.constants: dict[str, dict[str, dict[str, int]]] = info["constants"]
-        self.masking: list[str] = info["mask_inputs"]
+    def __init__(self, info: dict[str, Any], spec: Any) -> None:
+        self.space: dict[str, Any] = info["binding"]["workspace"]
+        self.archs = list(settings()["archs"])
+        super().__init__(info, spec)
 
-    def new(
-        self, sizes: dict[str, Any], arch: str, specialisation: str, device: torch.device
+    def call(self, *given: Any, plan: Plan | None = None) -> dict[str, torch.Tensor]:
+        """As `Operator.call`. With a plan the kernel is launched here and now, and no tracer sees
+        it."""
+        if plan is None:
+            return super().call(*given)
+        return self.by_name(self.planned(plan, *self.values(given)))
+
+    def call_named(
+        self, values: dict[str, Any], plan: Plan | None = None
+    ) -> dict[str, torch.Tensor]:
+        return self.call(*(values.get(i["name"]) for i in self.inputs), plan=plan)
+
+    def planned(self, plan: Plan, *given: Any) -> tuple[torch.Tensor, ...]:
+        """Run the kernel with a plan, which an empty one becomes by it."""
+        tensors = [value for value in given if isinstance(value, torch.Tensor)]
+        if any(isinstance(t, FakeTensor) for t in tensors):
+            raise RuntimeError("a call with a plan is for running: leave the plan out to trace it")
+        if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
+            self.backward(None)
+        if any(t.device.type != "cuda" for t in tensors):
+            raise RuntimeError("a plan needs CUDA tensors; the inputs are on the CPU")
+        return self.forward(*given, plan=plan)
+
+    def forward(self, *given: Any, plan: Plan | None = None) -> tuple[torch.Tensor, ...]:
+        """Run the kernel on the current stream of q's device."""
+        values = self._named(given)
+        sizes, specialisation = self.checks.check(values)
+        values |= self._tables(values, self._kept(plan, values))
+        names = self._numbers(values, sizes)
+        self.checks.check_layout(values, names)
+        made_for = {} if plan is None else self._made_for(values, sizes, specialisation)
+        device = values[self.checks.query].device
+        with torch.cuda.device(device):
+            held = plan is not None and plan.filled
+            if plan is not None and held:
+                workspace = plan.take(made_for)
+            else:
+                if plan is not None and torch.cuda.is_current_stream_capturing():
+                    raise RuntimeError("fill the plan by a call before the graph is captured")
+                workspace = self._workspace(sizes, specialisation, device)
+            names |= {self.space["planned"]: int(held), self.space["slots"]: SLOTS}
+            values |= {self.space["field"]: workspace}
+            results = self._run(values, sizes, names, specialisation)
+            if plan is not None and held:
+                plan.used()
+            elif plan is not None:
+                plan.fill(made_for, workspace)
+        return results
+
+    def _kept(self, plan: Plan | None, values: dict[str, Any]) -> Any:
+        """What makes the tables of a call whose plan may keep them; None: nothing of the kind."""
+        missing = {i["name"] for i in self.inputs if i["derive"] and values[i["name"]] is None}
+        if plan is None or not missing & set(self.info["mask_inputs"]):
+            return None
+        shaped = [i["name"] for i in self.inputs if i["role"] != "extra"]
+        return lambda sources: plan.tables(sources, shaped, self.tables_of)
+
+    def _workspace(
+        self, sizes: dict[str, Any], specialisation: str, device: torch.device
     ) -> torch.Tensor:
         """An uninitialised workspace for a call."""
-        assert self.space is not None
-        names = {**self.constants[arch][specialisation], **sizes, self.space["slots"]: SLOTS}
+        arch = arch_of(torch.cuda.get_device_capability(device), self.archs)
+        constants = self.info["constants"][arch][specialisation]
+        names = {**constants, **sizes, self.space["slots"]: SLOTS}
         shape = [evaluate(dim, names) for dim in self.space["dims"]]
         return torch.empty(shape, dtype=torch.int32, device=device)
 
-    def passing(self, sizes: dict[str, Any], like: torch.Tensor) -> dict[str, torch.Tensor]:
-        """By field what a call's kernels hand to each other: of q's type or float32,
-        uninitialised."""
-        return {
-            row["field"]: torch.empty(
-                [evaluate(dim, sizes) for dim in row["dims"]],
-                dtype=torch.float32 if row["dtype"] == "f32" else like.dtype,
-                device=like.device,
-            )
-            for row in self.scratch
-        }
-
-    def call(
+    def _made_for(
         self, values: dict[str, Any], sizes: dict[str, Any], specialisation: str
     ) -> dict[str, Any]:
         """What a plan depends on, by the words of an error. ValueError where an input is one whose
         changes cannot be seen."""
-        out: dict[str, Any] = {"package": self.package, **sizes}
+        out: dict[str, Any] = {"package": self.info["op"], **sizes}
         out["dtype or head size"] = specialisation
-        for name in self.masking:
+        for name in self.info["mask_inputs"]:
             out[name] = countable(name, values[name])
         return out

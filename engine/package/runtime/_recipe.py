@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from ._args import in_order
 from ._expr import BINARY, CONSTANTS, parsed, value_of
 
 _CASTS = {
@@ -147,15 +148,3 @@ class Recipe:
     def _in_order(self, role: str, values: dict[str, Any]) -> torch.Tensor:
         item = next(i for i in self.info["inputs"] if i["role"] == role)
         return in_order(values[item["name"]], item["dims"])
-
-
-AXES = (("B",), ("Hq", "Hkv"), ("Nq", "Nk"), ("D", "Dv"))
-"""The dimensions of q, k and v in the kernels' order, by their names in specs."""
-
-
-def in_order(tensor: torch.Tensor, dims: Sequence[str]) -> torch.Tensor:
-    """q, k, v or O, which has the dimensions `dims`, as [B, heads, rows, columns]. The columns of a
-    part of q or k are a number."""
-    named = [next((n for n, d in enumerate(dims) if d in names), None) for names in AXES]
-    number = next((n for n, d in enumerate(dims) if d.isdigit()), None)
-    return tensor.permute([number if n is None else n for n in named])  # type: ignore[misc]

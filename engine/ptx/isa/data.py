@@ -141,8 +141,17 @@ def _load(site: Site) -> Run:
     size = item * count
     memory, at, held = site.machine.memory, site.at, dtype(site.type)
     steps = [np.array(k * item) for k in range(count)]
+    own = memory.frames(held) if space == "local" else None
 
     def load(lanes: Lanes) -> None:
+        if own is not None:
+            first = memory.own(address(lanes), size)
+            if first is not None:
+                frames, known = own
+                memory.note_read(space, known[lanes.at[1], first : first + size], at)
+                for k, put in enumerate(puts, start=first // item):
+                    put(lanes, frames[:, lanes.at[1], k])
+                return
         where, offset, _ = memory.load(space, address(lanes), size, lanes, at)
         memory.note_unset(where, offset, size, at)
         for step, put in zip(steps, puts, strict=True):
@@ -162,8 +171,17 @@ def _store(site: Site) -> Run:
     size = item * count
     memory, at = site.machine.memory, site.at
     bits = np.dtype(f"u{item}")
+    own = memory.frames(bits) if space == "local" else None
 
     def store(lanes: Lanes) -> None:
+        if own is not None:
+            first = memory.own(address(lanes), size)
+            if first is not None:
+                frames, known = own
+                known[lanes.at[1], first : first + size] = True
+                for k, fetch in enumerate(fetches, start=first // item):
+                    frames[:, lanes.at[1], k] = fetch(lanes).view(bits)
+                return
         where, offset, inside = memory.store(space, address(lanes), size, lanes, at)
         every = bool(inside.all())
         for k, fetch in enumerate(fetches):

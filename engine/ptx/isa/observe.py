@@ -73,7 +73,9 @@ class Observer:
 
         def observe(lanes: Lanes) -> None:
             bits = fetch(lanes)
-            threads = lanes.threads + first
+            threads = lanes.parties.get(("grid", first))
+            if threads is None:  # one array for all that these lanes see: there is much of it
+                threads = lanes.parties["grid", first] = lanes.threads + first
             events.threads.append(threads)
             events.bits.append(np.array(bits[0]))
             events.known.append(bits[0] == bits[1])

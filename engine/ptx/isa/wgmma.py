@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -59,6 +60,19 @@ class Descriptor:
             each = w // size
             flat = r // each * self.leading + r % each * size + c // 8 * self.stride + c % 8 * w
         return swizzled(self.start + flat, self.swizzle)
+
+
+@lru_cache(1024)
+def _read(
+    descriptor: Descriptor, rows: int, k: int, size: int, turned: bool, by_warp: bool, granule: int
+) -> tuple[Array, Array, Array]:
+    """Where an operand lies, [rows, k]; the granules that the four warps read, one warp's after the
+    other's, and how many each reads. Every warp reads all of B, and of A its own 16 rows."""
+    place = descriptor.addresses(rows, k, size, turned)
+    parts = [np.unique(part.reshape(-1) // granule) * granule
+             for part in (place.reshape(4, -1) if by_warp else [place])]  # fmt: skip
+    parts = parts if by_warp else parts * 4
+    return place, np.concatenate(parts), np.array([len(part) for part in parts])
 
 
 @dataclass(slots=True)
@@ -154,19 +168,15 @@ class Matmul:
         base = block * memory.shared_bytes
 
         def operand(fetch: Any, rows: int, turned: bool, by_warp: bool) -> Array:
-            """Where the operand lies. Every warp reads all of B, and of A its own 16 rows."""
             bits = memory.same(fetch(lanes), lanes, at, "a descriptor")
-            place = Descriptor.read(int(bits[0])).addresses(rows, self.k, self.size, turned)
+            place, flat, counts = _read(Descriptor.read(int(bits[0])), rows, self.k, self.size,
+                                        turned, by_warp, memory.granule)  # fmt: skip
             if int(place.max()) + self.size > memory.shared_bytes:
                 machine.report("out of bounds", at, "an operand past shared memory", lanes)
                 place = np.minimum(place, memory.shared_bytes - self.size)
-            parts = [
-                np.unique(part.reshape(-1) // memory.granule) * memory.granule + base
-                for part in (place.reshape(4, -1) if by_warp else [place])
-            ]
-            parts = parts if by_warp else parts * 4
-            flat = np.concatenate(parts)
-            wide = Lanes(np.repeat(lanes.threads[::WARP], [len(part) for part in parts]))
+                flat = np.minimum(flat, memory.shared_bytes - memory.granule)
+            flat = flat + base
+            wide = Lanes(np.repeat(lanes.threads[::WARP], counts))
             memory.order("shared", flat, memory.granule, wide, at, False, MATMUL, True)
             memory.note_unset("shared", flat, memory.granule, at)
             return place + base

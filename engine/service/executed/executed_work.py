@@ -31,7 +31,7 @@ from engine.foreign.probe.places import Found as Places
 from engine.foreign.reference import Reference, read_reference
 from engine.gates.outcome import Found
 from engine.gpu.job import Contents
-from engine.graft.cases import cases_for, empty_rows, reaching
+from engine.graft.cases import case_size, cases_for, empty_rows, reaching
 from engine.graft.compare import Patched as Again
 from engine.graft.compare import same_scores
 from engine.graft.edits import (
@@ -163,7 +163,9 @@ class ExecutedWork(Work):
             if not any(found.executed.get(kernel) == 0 for kernel in kernels):
                 continue
             self.bench.progress(f"probing what is launched at {case}")
-            there = find(replace(asked, sizes=(case.sizes,), dtype=case.dtype or asked.dtype),
+            # The others say of its sizes what may differ: lengths, and heads that share keys.
+            sizes = (case.sizes, *(s for s in asked.sizes if s != case.sizes))
+            there = find(replace(asked, sizes=sizes, dtype=case.dtype or asked.dtype),
                          self.bench.progress)  # fmt: skip
             hooks = [replace(h, sizes=case.sizes) for h in there.hooks[:1]]
             ran = {k: n for k, n in there.executed.items() if n}
@@ -285,8 +287,8 @@ class ExecutedWork(Work):
             return plans[0]
         for minus, edits in zip(MINUS, plans, strict=True):
             self.bench.progress(f"trying {minus} for dropped pairs")
-            ran = self.run_patched(edits, recipe)
-            if ran.found.ok:
+            ran = self._right(edits, recipe)
+            if ran is not None:
                 return self._fewer_tiles(edits, ran, recipe)
         ends = [[g] for g in islice(guards(self.places, self.files()), MOST_GUARDS)]
         ends += [both for both in [at_rows(self.places)] if both]
@@ -302,6 +304,15 @@ class ExecutedWork(Work):
                         return self._fewer_tiles(guarded, ran, recipe)
         return plans[0]
 
+    def _right(self, edits: list[Edit], recipe: Recipe) -> Ran | None:
+        """The run of edits that are right: in the kernel's least case, which is soon known, then in
+        all; None of others."""
+        for cases in ([min(self.package.asked.sizes, key=case_size)], ()):
+            ran = self.run_patched(edits, recipe, cases)
+            if not ran.found.ok:
+                return None
+        return ran
+
     def _wrong_cases(self, edits: list[Edit], recipe: Recipe) -> list[dict[str, int]]:
         """The cases in which the patched source is wrong."""
         rows = self.run_patched(edits, recipe).found.details.get("cases", ())
@@ -312,8 +323,8 @@ class ExecutedWork(Work):
         equal = not {"Nq", "Nk"} <= self.launcher(recipe).sizes
         for bounds in fewer_tiles(recipe, self.places, self.files(), equal):
             self.bench.progress("trying fewer tiles")
-            less = self.run_patched([*edits, *bounds], recipe)
-            if less.found.ok and less.work < ran.work:
+            less = self._right([*edits, *bounds], recipe)
+            if less is not None and less.work < ran.work:
                 return [*edits, *bounds]
         return edits
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from engine.errors import InputError
 from engine.llm.types import Ending, Message, Parameters, Reply, Request
 from engine.service.models.llm import attempt_events, proposal_events, task_of
+from engine.service.models.llm_conversation import manual
 from engine.service.models.llm_gates import ModelGates
-from engine.service.models.llm_sending import manual
 from engine.service.session.adaptation import Adaptation
 from engine.service.session.disk_inputs import check_spec
 from engine.transfer.llm.editing import Edit, judge_edit

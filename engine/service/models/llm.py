@@ -6,17 +6,23 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
-from engine.child.client import ChildFailed
+from engine.child.wire import ChildFailed
 from engine.cuir.changes.ids import assign
 from engine.cuir.nodes import Module
 from engine.cuir.printer import print_module
 from engine.errors import InputError
 from engine.llm.types import Message
-from engine.service.models.llm_conversation import Conversation, Events, Result
-from engine.service.models.llm_examples import accepted_example, offered_examples
+from engine.service.models.llm_conversation import (
+    Conversation,
+    Events,
+    Outgoing,
+    Part,
+    Result,
+    manual,
+    size_of,
+)
 from engine.service.models.llm_findings import room_words
 from engine.service.models.llm_gates import ModelGates
-from engine.service.models.llm_sending import Consent, Outgoing, Part, manual, size_of
 from engine.service.session.adaptation import pretty_json
 from engine.service.session.content import BINDING, RECIPE, TARGET
 from engine.service.session.stage_work import Work
@@ -27,14 +33,7 @@ from engine.spec.recipes.recipe_json import recipe_to_json
 from engine.transfer.llm.bind import Interface
 from engine.transfer.llm.editing import ASKED, Edit, best, judge_edit
 from engine.transfer.llm.loop import Attempt
-from engine.transfer.llm.prompt import (
-    Comment,
-    Example,
-    Task,
-    code_alone,
-    example_text,
-    first_messages,
-)
+from engine.transfer.llm.prompt import Comment, Task, code_alone, first_messages
 from engine.transfer.proposals.review import propose
 from engine.types import (
     Artifact,
@@ -53,7 +52,6 @@ class Wish:
 
     instruction: str = ""
     comments: tuple[Comment, ...] = ()
-    examples: tuple[Example, ...] = ()
     answers: int = 1
 
 
@@ -78,7 +76,7 @@ def task_of(work: Work, wish: Wish | None = None) -> tuple[Task, Recipe | None]:
     base = work.compose()
     task = Task(
         work.package.name, base, assign(base), work.spec.name, source.text, recipe, unread,
-        interface, room_words(base), wish.answers, wish.instruction, wish.comments, wish.examples,
+        interface, room_words(base), wish.answers, wish.instruction, wish.comments,
     )  # fmt: skip
     return task, recipe
 
@@ -115,10 +113,6 @@ class ModelTransfer(Conversation[Edit]):
                 f"the spec {task.spec_name}, its code alone",
                 len(code_alone(task.spec_text).encode()),
             ),
-        ]
-        parts += [
-            Part(f"the accepted edit of session {e.session}", len(example_text(e).encode()))
-            for e in task.examples
         ]
         rest = size_of(messages) - sum(p.bytes for p in parts)
         words = "recipe, inputs, ids" + (", your instruction" if task.instruction else "")
@@ -201,15 +195,3 @@ def proposal_events(
     bodies: list[Body] = [kept, ProposalMade(proposal)]
     bodies += [ArtifactSet(a.stage, a.name, a.sha256) for a in artifacts]
     return proposal, (bodies, [text.encode(), *(a.data for a in artifacts)])
-
-
-__all__ = [
-    "Consent",
-    "ModelTransfer",
-    "Outgoing",
-    "Part",
-    "Result",
-    "Wish",
-    "accepted_example",
-    "offered_examples",
-]

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from engine.errors import CuBridgeError
+from engine.errors import CuBridgeError, InputError
 from engine.llm.ask import ask
 from engine.llm.errors import LlmError
 from engine.llm.settings import Prices
@@ -27,11 +27,78 @@ from engine.llm.types import (
     Usage,
     deaf,
 )
-from engine.service.models.llm_sending import Consent, Outgoing, Part, actor_name, agree
+from engine.resources import docs_dir
 from engine.service.session.adaptation import Adaptation
 from engine.transfer.llm.loop import Attempt, Judge, Plan, Steer, no_words, run, tokens
 from engine.types import Proposal, sha256_of
 from sessions.events import Body, Note, TranscriptAdded
+
+MANUAL = "cuir.md"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One thing that a request carries: what it is, its size, and which content it is."""
+
+    name: str
+    bytes: int
+    content: str = ""  # a hash of what a person wrote
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """What the person sees before anything is sent."""
+
+    place: str  # host and port
+    model: str
+    parts: tuple[Part, ...]
+    requests: int  # at most
+    manner: str = ""  # how it travels, with which key
+
+    @property
+    def bytes(self) -> int:
+        return sum(p.bytes for p in self.parts)
+
+    def words(self) -> str:
+        """In a few lines."""
+        rows = "\n".join(f"  {p.bytes:>8} bytes  {p.name}" for p in self.parts)
+        return (
+            f"to {self.place} ({self.manner}), model {self.model}, at most {self.requests} "
+            f"requests; the first one carries {self.bytes} bytes:\n{rows}\n"
+            "later ones add the model's own answers and what the gates found"
+        )
+
+
+Consent = Callable[[Outgoing], bool]
+
+
+def size_of(prompt: Sequence[Message]) -> int:
+    """Bytes of a prompt's texts."""
+    return sum(len(m.text.encode("utf-8", "replace")) for m in prompt)
+
+
+def manual() -> str:
+    """The CuIR manual, as every prompt carries it."""
+    return (docs_dir() / MANUAL).read_text(encoding="utf-8")
+
+
+def agree(consent: Consent, outgoing: Outgoing) -> None:
+    """Ask the person before anything goes.
+
+    Raises:
+        InputError: the person did not agree.
+    """
+    if not consent(outgoing):
+        raise InputError(
+            f"nothing was sent to {outgoing.place}",
+            fix="look at what would be sent, then agree (--yes in the headless run)",
+        )
+
+
+def actor_name(model: str) -> str:
+    """The model as the event log names it."""
+    return f"model {model}"
+
 
 T = TypeVar("T")
 Events = tuple[list[Body], list[bytes]]  # what happened, and the contents that it names

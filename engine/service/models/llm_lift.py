@@ -14,8 +14,14 @@ from engine.cuir.static.check import check
 from engine.errors import CuBridgeError, InputError
 from engine.lift.files.meanings import Meaning, with_meanings
 from engine.llm.types import Message
-from engine.service.models.llm_conversation import Conversation, Result
-from engine.service.models.llm_sending import Outgoing, Part, manual, size_of
+from engine.service.models.llm_conversation import (
+    Conversation,
+    Outgoing,
+    Part,
+    Result,
+    manual,
+    size_of,
+)
 from engine.service.session.meanings import lift_task, proposal_of, standing, step_of
 from engine.transfer.llm.answer import AnswerError, AnswerRefused, reason_of
 from engine.transfer.llm.editing import statement_text

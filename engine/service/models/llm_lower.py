@@ -7,9 +7,15 @@ from dataclasses import dataclass
 
 from engine.errors import CuBridgeError, InputError
 from engine.llm.types import Message
-from engine.service.models.llm_conversation import Conversation, Result
+from engine.service.models.llm_conversation import (
+    Conversation,
+    Outgoing,
+    Part,
+    Result,
+    manual,
+    size_of,
+)
 from engine.service.models.llm_gates import compilers_words
-from engine.service.models.llm_sending import Outgoing, Part, manual, size_of
 from engine.service.session.adaptation import Adaptation
 from engine.service.session.content import LOWERED
 from engine.service.session.lowerings import (

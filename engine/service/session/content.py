@@ -20,6 +20,9 @@ from engine.service.session.disk_inputs import MODULES, session_kernel
 from engine.service.session.proposal_kinds import edits
 from engine.service.session.session_options import Options
 from engine.service.session.workbench import Bench
+from engine.spec.python.declarations import declared
+from engine.spec.python.signature import Asked, Signature
+from engine.spec.python.spec_file import read_source
 from engine.spec.recipes.recipe import Recipe
 from engine.spec.recipes.recipe_json import recipe_from_json
 from engine.transfer.binding import Binding
@@ -102,6 +105,17 @@ class Content:
         if RECIPE not in self.state.stage(Stage.TARGET).artifacts:
             return None
         return recipe_from_json(json.loads(self.text(Stage.TARGET, RECIPE)))
+
+    @property
+    def asked(self) -> Asked:
+        """The recipe; a target that a model or a person made of a spec that no rule reads has only
+        the spec's declarations, and the spec's own function judges it.
+
+        Raises `SpecError` where q, k and v are not declared.
+        """
+        if (recipe := self.recipe) is not None:
+            return recipe
+        return Signature.of(declared(read_source(self.spec, dict(self.options.spec))))
 
     @property
     def recipe_is_old(self) -> bool:

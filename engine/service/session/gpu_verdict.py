@@ -9,8 +9,15 @@ from typing import Any
 
 from engine.errors import InputError
 from engine.gpu.job import Contents, LiftedJob, compares_lse, hashes_of, keys_of
-from engine.gpu.recomputed import first_difference, recomputed, worker_words
-from engine.gpu.result import import_result, matching, read_results, verdict_of
+from engine.gpu.result import (
+    first_difference,
+    import_result,
+    matching,
+    read_results,
+    recomputed,
+    verdict_of,
+    worker_words,
+)
 from engine.gpu.schema import fault_of_rows
 from engine.lift import KernelPackage, lift, specialisation_key
 from engine.lift.files.kernel_package import used_headers
@@ -19,7 +26,6 @@ from engine.lower.spelling.legal import legal
 from engine.resources import include_dir
 from engine.service.session.content import LOWERED
 from engine.service.session.disk_inputs import check_kernel, check_spec
-from engine.service.session.session_signature import asked_of
 from engine.service.session.stage_work import Work
 from engine.service.session.workbench import Bench, cache_dir
 from engine.spec.python.signature import Asked, signature_of
@@ -47,7 +53,7 @@ def contents_of(
         raise InputError(
             f"session {session} has no lowered kernel yet", fix=f"cubridge lower {session}"
         )
-    asked = asked_of(work)
+    asked = work.asked
     check_kernel(work)
     check_spec(work)
     theirs = work.own_job(bench or {})

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 
 from engine.errors import LiftError, LowerError
 from engine.lift.cpp.provenance import Range
-from engine.lower.lower import Lowered, changed_lines
-from engine.lower.relift import lift_for
+from engine.lower.lower import Lowered, changed_lines, lift_for
 from engine.lower.spelling.legal import legal
 from engine.service.session.proposal_kinds import ABOUT_LOWERINGS
 from engine.transfer.llm.lowering import LowerTask, fitted, lowered_source

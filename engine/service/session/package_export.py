@@ -17,7 +17,6 @@ from engine.package.hub import hub_files
 from engine.package.texts import source_words
 from engine.service.session.content import LOWERED
 from engine.service.session.disk_inputs import check_kernel, check_spec, spec_modules
-from engine.service.session.session_signature import asked_of
 from engine.service.session.stage_work import Work
 from engine.spec.python.spec_file import read_source
 from engine.transfer.workspace import constants_by_arch
@@ -68,7 +67,7 @@ def committed_files(work: Work, path: Path) -> dict[Path, bytes]:
         return files_for(content_of(work, level), path)
     lowered = work.session.artifact(Stage.LOWERED, LOWERED)
     words = source_words(
-        path.name, work.package.name, asked_of(work), work.state.verdicts, level,
+        path.name, work.package.name, work.asked, work.state.verdicts, level,
         work.session.id, lowered.sha256,
     )  # fmt: skip
     return {path: lowered.data, path.with_suffix(".md"): words.encode()}
@@ -124,7 +123,7 @@ def content_of(work: Work, level: Level) -> Content:
         archs=(arch, *(a for a in package.archs if a != arch)),
         specialisations=package.specialisations,
         fields=[(f.name, f.type) for f in work.target.fields],
-        asked=asked_of(work),
+        asked=work.asked,
         binding=work.binding,
         spec_name=work.spec.name,
         spec=read_spec(work.spec),

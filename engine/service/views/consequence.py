@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.cost.report import bound_words
+from engine.cost.model import bound_words
 from engine.cost.timeline.block import timeline
 from engine.cost.timeline.events import Timeline
 from engine.cuir.nodes import Module

@@ -134,6 +134,3 @@ def _folded(expr: Expr) -> Expr:
         case Call("exp" | "exp2", (arg,)) if value_of(arg) == 0:
             return Num(1)
     return expr
-
-
-__all__ = ["without_columns"]

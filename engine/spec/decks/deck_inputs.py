@@ -1,29 +1,29 @@
-"""Inputs for verification decks: the spec's own tensors, in its layout, at given sizes."""
+"""Inputs for verification decks: the spec's own tensors, in its layout, at given sizes. Those that
+index another input have values at which every load stays inside its tensor."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 
-from engine.cuir.nodes import Binary, Expr, Index, Name, walk_expr
+from engine.cuir.nodes import Binary, Expr, Index, Name, names_in, walk_expr
 from engine.cuir.parser import parse_expr
 from engine.cuir.printer import print_expr
+from engine.cuir.scalar import evaluate as evaluate_tensors
 from engine.errors import InputError
 from engine.scalar_algebra.evaluate import evaluate
 from engine.spec.decks.extreme_biases import masks_as_floats
-from engine.spec.decks.index_ranges import in_range
 from engine.spec.decks.integer_draws import ANY_IDS, FLAGS, IDS, Draw, in_turn
 from engine.spec.decks.logit_levels import at_levels
 from engine.spec.python.signature import Asked, Described, recipe_of
-from engine.spec.recipes.recipe import Input
+from engine.spec.recipes.recipe import Input, Recipe
 
-Kind = Literal["random", "peaked", "one-hot", "bias-inf", "strided", "level", "far", "even"]
-KINDS: tuple[Kind, ...] = (
-    "random", "peaked", "one-hot", "bias-inf", "strided", "level", "far", "even",
-)  # fmt: skip
+Kind = Literal["random", "peaked", "bias-inf", "level", "far", "even"]
+Inputs = Mapping[str, torch.Tensor]
+KINDS: tuple[Kind, ...] = get_args(Kind)
 PEAK = 10.0
 
 
@@ -44,12 +44,11 @@ def make_inputs(
 
     `sizes` gives B, Hq, Hkv, Nq, Nk, D, Dv and any other dimension that the spec names. Floats of
     dtype "T" have `dtype` and hold values that it can represent. `kind`: "peaked" multiplies q
-    by 10, "one-hot" makes v the identity over keys (repeated past Dv), "bias-inf" puts -inf into
-    float extras of two and more dimensions, "strided" gives tensors whose rows lie apart; "level",
-    "far" and "even" are rows of logits far from 0 and all equal (`logit_levels`). Integer
-    extras over rows are document numbers: sorted, in ragged runs, or as `turn` has it (see
-    `integer_draws`), and flags likewise; others are lengths where a recipe says that they index
-    nothing. Raises `InputError` for sizes that the spec does not allow.
+    by 10, "bias-inf" puts -inf into float extras of two and more dimensions; "level", "far" and
+    "even" are rows of logits far from 0 and all equal (`logit_levels`). Integer extras over rows
+    are document numbers: sorted, in ragged runs, or as `turn` has it (see `integer_draws`), and
+    flags likewise; others are lengths where a recipe says that they index nothing. Raises
+    `InputError` for sizes that the spec does not allow.
     """
     broken = violated(asked, sizes)
     if broken is not None:
@@ -146,35 +145,81 @@ def _values(
     if item.role == "q" and kind == "peaked":
         value = value * PEAK
     value = at_levels(item.role, value, item.dims, kind)
-    if item.role == "v" and kind == "one-hot":
-        value = _identity(item, shape)
     if item.role == "extra" and kind == "bias-inf" and len(shape) >= 2:
         value[torch.rand(shape, generator=generator) < 0.25] = -math.inf
-    value = value.to(target)
-    return _spread(value) if kind == "strided" and len(shape) >= 2 else value
+    return value.to(target)
 
 
-def _identity(item: Input, shape: list[int]) -> torch.Tensor:
-    """v[.., j, d] = 1 where j mod Dv == d, whatever the order of dimensions."""
-    rows = next(n for n, d in enumerate(item.dims) if d in ("Nk", "Nq"))
-    columns = next(n for n, d in enumerate(item.dims) if d in ("D", "Dv"))
+def in_range(
+    recipe: Recipe, sizes: Mapping[str, int], inputs: Inputs, generator: torch.Generator
+) -> dict[str, torch.Tensor]:
+    """`inputs` with integers in the ranges that the spec declares, and those that index tables
+    drawn anew, over the widest range in which every such load is inside its table; as they are
+    where there is none."""
+    places = _places(recipe, sizes, inputs)
+    out = {**inputs, **_declared(recipe, sizes, inputs)}
+    inputs = dict(out)
+    declared = {i.name for i in recipe.inputs if i.between is not None}
+    drawn = sorted({name for at, _ in places for name in _integers(recipe, at)} - declared)
+    if not drawn or not all(out[name].numel() for name in drawn):
+        return out
+    bound = max(most for _, most in places)
+    while bound:
+        for name in drawn:
+            value = torch.randint(
+                0, bound, out[name].shape, generator=generator, device=out[name].device
+            )
+            out[name] = value.to(out[name].dtype)
+        if all(_inside(at, most, sizes, out) for at, most in places):
+            return out
+        bound //= 2
+    return dict(inputs)
 
-    def along(place: int) -> torch.Tensor:
-        return torch.arange(shape[place]).reshape(
-            [-1 if n == place else 1 for n in range(len(shape))]
-        )
 
-    hit = along(rows) % max(shape[columns], 1) == along(columns)
-    return hit.to(torch.float64).expand(shape).clone()
+def _declared(recipe: Recipe, sizes: Mapping[str, int], inputs: Inputs) -> dict[str, torch.Tensor]:
+    """Integers whose spec says between which values they are, moved there: what is equal or in runs
+    stays so."""
+    out: dict[str, torch.Tensor] = {}
+    for item in recipe.inputs:
+        if item.between is not None and item.name in inputs:
+            low, high = (int(evaluate(parse_expr(e), sizes)) for e in item.between)
+            out[item.name] = low + (inputs[item.name] - low) % max(high - low + 1, 1)
+    return out
 
 
-def _spread(value: torch.Tensor) -> torch.Tensor:
-    """The same values with gaps between rows and the two middle dimensions swapped in memory."""
-    if value.dim() < 4:
-        wide = torch.full((*value.shape[:-1], value.shape[-1] + 8), math.nan, dtype=value.dtype)
-        wide[..., : value.shape[-1]] = value
-        return wide[..., : value.shape[-1]]
-    swapped = value.transpose(1, 2)
-    wide = torch.full((*swapped.shape[:-1], swapped.shape[-1] + 8), math.nan, dtype=value.dtype)
-    wide[..., : value.shape[-1]] = swapped
-    return wide[..., : value.shape[-1]].transpose(1, 2)
+def _places(recipe: Recipe, sizes: Mapping[str, int], inputs: Inputs) -> list[tuple[Expr, int]]:
+    """Index expressions that read an integer input, each with the extent that it must be within."""
+    tables = {i.name: i for i in recipe.inputs if i.name in inputs}
+    found: dict[tuple[Expr, int], None] = {}
+    for expr in recipe.expressions():
+        for load in walk_expr(expr):
+            if not (isinstance(load, Index) and isinstance(load.base, Name)):
+                continue
+            item = tables.get(load.base.id)
+            for at, dim in zip(load.index, item.dims if item else (), strict=False):
+                if _integers(recipe, at):
+                    found[at, extent(dim, sizes)] = None
+    if _integers(recipe, recipe.kv_head):
+        found[recipe.kv_head, sizes["Hkv"]] = None
+    return list(found)
+
+
+def _integers(recipe: Recipe, at: Expr) -> frozenset[str]:
+    """Names of the integer inputs that `at` reads."""
+    names = names_in(at)
+    whole = {i.name for i in recipe.inputs if i.dtype in ("i32", "i64") and i.derive is None}
+    return names & whole
+
+
+def _inside(at: Expr, most: int, sizes: Mapping[str, int], inputs: Inputs) -> bool:
+    device = next(iter(inputs.values())).device
+    env = {**sizes, **{n: t if t.dim() else t.item() for n, t in inputs.items()}}
+    shape = ("B", "Hq", "Nq", "Nk")
+    for place, (name, size) in enumerate(zip("bhij", shape, strict=True)):
+        counts = torch.arange(sizes[size], device=device)
+        env[name] = counts.reshape([-1 if n == place else 1 for n in range(4)])
+    try:
+        value = torch.as_tensor(evaluate_tensors(at, env))
+    except KeyError:  # a table that the spec builds itself: its values are not known here
+        return True
+    return not value.numel() or (int(value.min()) >= 0 and int(value.max()) < most)

@@ -1,4 +1,4 @@
-"""Rows of logits that are all far below 0, all far above it, or all the same.
+"""Rows of logits that are all far below 0, all far above it, or all the same; and small ones.
 
 Normal draws lie around 0, where a running maximum that begins at 0 and one that begins at -inf are
 the same. What is drawn here is exact in every element type, and equal within a group of keys, so
@@ -9,7 +9,7 @@ Standard library and torch only: the GPU worker uses it too.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -50,3 +50,25 @@ def at_levels(role: str, value: Tensor, dims: Sequence[str], kind: str) -> Tenso
     last.masked_fill_(alone[:, None], 0.0)
     last[..., 0] = level
     return out
+
+
+FACTORS = (1.0, 2.0**-5, 2.0**-10, 2.0**-15, 2.0**-20)
+
+
+def factor_that_shows(weights_at: Callable[[float], Tensor], least: float) -> float:
+    """The largest of `FACTORS` that shows the most pairs: a score that is a large multiple of q.k
+    leaves most weights at 0, as if masked, and what is kept does not hang on how large q is.
+
+    Args:
+        weights_at: The weights [B, Hq, Nq, Nk] where q is that factor of what it was.
+        least: From which weight on a pair shows.
+    """
+    best, most = FACTORS[0], -1
+    for factor in FACTORS:
+        weights = weights_at(factor)
+        shown = int((weights.abs() >= least).sum())
+        if shown > most:
+            best, most = factor, shown
+        if shown == weights.numel():
+            break
+    return best

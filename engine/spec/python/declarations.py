@@ -6,14 +6,29 @@ recipe made here says nothing about score, mask and normaliser, and must not be 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from engine.cuir.nodes import Compare, Expr, Name, Num
+from engine.cuir.static.kernel_names import meaning_of
 from engine.errors import SpecError
 from engine.spec.python.dimension_sizes import slots
-from engine.spec.python.reserved_names import check_dims
 from engine.spec.python.spec_file import SpecSource, roles_by_place
 from engine.spec.recipes.recipe import Clause, Input, Recipe, Role
+
+RENAME = "rename it in the spec"
+
+
+def check_dims(source: SpecSource, name: str, dims: Iterable[str], line: int) -> None:
+    """Raises `SpecError` for a dimension of an extra input that cannot bear its name."""
+    for each in dims:
+        found = None if each.isdigit() or each in ("D", "Dv") else meaning_of(each)
+        if found is not None:
+            raise source.error(
+                f"the dimension of {name}, {each} cannot be called so in a kernel: it is {found}",
+                line, RENAME,
+            )  # fmt: skip
+
 
 _FLEX = (
     Input("q", "q", "T", ("B", "Hq", "Nq", "D")),

@@ -7,6 +7,7 @@ examples stand for them elsewhere.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from itertools import accumulate
 from typing import Any
 
@@ -59,6 +60,7 @@ def loader(
 ) -> Callable[..., int | float | bool]:
     """What a load of an input gives, by its indices; 0 outside of it."""
 
+    @lru_cache(1 << 16)  # a picture's rows ask for the same places
     def load(*index: int) -> int | float | bool:
         at = dict(zip(dims, index, strict=True))
         if any(not 0 <= i < extent(d, sizes) for d, i in at.items()):

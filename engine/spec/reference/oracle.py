@@ -1,4 +1,5 @@
-"""The oracle: a spec in float64, and what its recipe expects element by element.
+"""The oracle: a spec in float64, what its recipe expects element by element, and the spec in low
+precision, which is the yardstick of FlashAttention's rule.
 
 `oracle` runs the user's own function with every float kept in float64. `expected` computes the
 recipe straightforwardly in torch; it shares no index or mask code with any kernel, and
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from engine.cuir.scalar import evaluate
 from engine.spec.python.flex_attention import Mod
@@ -313,3 +315,27 @@ def output_as_bhnd(asked: Described, o: torch.Tensor) -> torch.Tensor:
 def _broadcast(value: Any, shape: tuple[int, ...]) -> torch.Tensor:
     tensor = value if isinstance(value, torch.Tensor) else torch.as_tensor(value)
     return tensor.broadcast_to(shape)
+
+
+def run_spec(path: Path, inputs: Mapping[str, Any], options: Mapping[str, object]) -> Tensor:
+    """The output of the spec's own function on `inputs` as they are, casts and all.
+
+    Runs the user's code: call it in a child process only. Raises `SpecError`.
+    """
+    source = read_source(path, dict(options))
+    program = program_of(source)
+    with surroundings(source):
+        return run_as_it_is(program, inputs)
+
+
+def run_as_it_is(program: Program, inputs: Mapping[str, Any]) -> Tensor:
+    """`run_spec` inside `surroundings`: what the spec makes without a type is float32, as in
+    PyTorch where nobody says otherwise."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float32)
+    try:
+        with OnCpu():
+            given = {t.name: inputs[t.name].clone() for t in program.tensors}
+            return program.run(given, vmapped_mods)
+    finally:
+        torch.set_default_dtype(before)

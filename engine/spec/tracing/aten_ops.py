@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from engine.spec.tracing.ops_elementwise import ELEMENTWISE
 from engine.spec.tracing.ops_make import CREATION, GATHERING
-from engine.spec.tracing.ops_norm import NORMS
-from engine.spec.tracing.ops_reduce import REDUCING
+from engine.spec.tracing.ops_reduce import NORMS, REDUCING
 from engine.spec.tracing.ops_support import Handler, Unreadable
 from engine.spec.tracing.ops_view import COPYING_VIEWS, VIEWS
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from engine.cuir.nodes import Name, Num, walk_expr
@@ -48,13 +49,15 @@ class Tried:
 
 def integers_of(program: Program) -> frozenset[int]:
     """The integers of the file and of its scalars that a size may be looked up by."""
-    found = {
-        node.value
-        for node in ast.walk(program.source.tree)
-        if isinstance(node, ast.Constant) and type(node.value) is int
-    }
-    found |= {s.value for s in program.source.scalars if type(s.value) is int}
-    return frozenset(n for n in found if 1 <= n <= LARGEST)
+    scalars = {s.value for s in program.source.scalars if type(s.value) is int}
+    return frozenset(n for n in _literals(program.source.tree) | scalars if 1 <= n <= LARGEST)
+
+
+@lru_cache(maxsize=16)
+def _literals(tree: ast.Module) -> frozenset[int]:
+    """The integers of a file, which is asked for them at each of its runs."""
+    constants = (node for node in ast.walk(tree) if isinstance(node, ast.Constant))
+    return frozenset(node.value for node in constants if type(node.value) is int)
 
 
 def new_watch(program: Program, forced: Mapping[Branch, bool] | None = None) -> Watch:

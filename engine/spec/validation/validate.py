@@ -12,7 +12,7 @@ from engine.spec.python.dimension_sizes import CHECK_SIZES, REMAINDER_SIZES, Dom
 from engine.spec.python.program import Program, large_integers
 from engine.spec.recipes.recipe import EmptyRows, Recipe
 from engine.spec.validation.python_branches import Tried, new_watch, try_both_sides
-from engine.spec.validation.run_comparison import Misread, compare
+from engine.spec.validation.run_comparison import compare
 from engine.spec.validation.usage_conditions import (
     check_calls,
     check_head_sizes,
@@ -109,6 +109,3 @@ def stretched(program: Program) -> list[Mapping[str, int]]:
     if square is not None:
         out.append({**base, "Nq": square + 9, "Nk": square + 9})
     return out
-
-
-__all__ = ["Misread", "Outcome", "stretched", "validate_recipe"]

@@ -121,7 +121,10 @@ def _target(block: Block, span: _Span, lines: list[str], name: str) -> tuple[int
         raise AnswerError(
             f"{name}: no search lines; write the lines to replace, or `<<<<<<< before {block.op}`"
         )
-    found = [at for at in range(span.first, span.last + 1) if _at(lines, at, len(search)) == search]
+    places = [at for at in range(len(lines)) if _at(lines, at, len(search)) == search]
+    # The text says what is replaced; the id, which of several. One place is meant, whatever the id.
+    found = [at for at in places if span.first <= at <= span.last]
+    found = found or (places if len(places) == 1 else [])
     if not found:
         shown = "\n".join(
             f"    {line.strip()}" for line in lines[span.first : min(span.last + 1, span.first + 3)]

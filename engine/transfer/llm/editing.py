@@ -17,9 +17,8 @@ from engine.transfer.binding import Binding
 from engine.transfer.llm.answer import AnswerError, AnswerRefused, read_answer, shortened
 from engine.transfer.llm.apply import apply_answer
 from engine.transfer.llm.bind import bind, scratch_of
-from engine.transfer.llm.guards import refuse_tricks
+from engine.transfer.llm.guards import refuse_names, refuse_tricks
 from engine.transfer.llm.loop import Attempt
-from engine.transfer.llm.names import refuse_names
 from engine.transfer.llm.outcome import Outcome, Reached
 from engine.transfer.llm.prompt import Task
 

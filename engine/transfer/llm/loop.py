@@ -25,7 +25,7 @@ from engine.llm.types import (
 )
 from engine.transfer.llm.outcome import Outcome, Reached
 from engine.transfer.llm.prompt import incomplete_text, render, repair_text
-from engine.types.plain import plain_json
+from engine.types.plain import object_of, plain_json
 
 T = TypeVar("T")
 OTHER_TEMPERATURE = 0.8  # of the second and later candidates: at 0 they would all be the first
@@ -64,7 +64,7 @@ class Attempt(Generic[T]):
             "round": self.round,
             "reached": self.reached.word,
             "reason": self.reason,
-            "tokens": self.reply.usage.to_json(),
+            "tokens": object_of(self.reply.usage),
             "seconds": round(self.reply.seconds, 3),
         }
 

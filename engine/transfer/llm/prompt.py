@@ -28,15 +28,6 @@ ROWS = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Example:
-    """An accepted edit of an earlier session, cited with where it comes from."""
-
-    session: str
-    title: str
-    hunks: tuple[tuple[str, str], ...]  # before, after
-
-
-@dataclass(frozen=True, slots=True)
 class Comment:
     """A person's words about a hunk."""
 
@@ -60,7 +51,6 @@ class Task:
     answers: int = 1  # how many there may be
     instruction: str = ""
     comments: tuple[Comment, ...] = ()
-    examples: tuple[Example, ...] = ()
 
 
 def first_messages(task: Task, manual: str) -> tuple[Message, ...]:
@@ -84,7 +74,6 @@ def task_text(task: Task) -> str:
         left=_left(task.answers),
         instruction=instruction_text(task.instruction),
         comments=_comments(task.comments),
-        examples=_examples(task.examples),
     )
 
 
@@ -216,22 +205,6 @@ def _comments(comments: Sequence[Comment]) -> str:
         return ""
     lines = "\n".join(f"* {visible(c.hunk)}: {visible(c.text.strip())}" for c in comments)
     return render("comments", comments=lines[:MAX_WORDS])
-
-
-def _examples(examples: Sequence[Example]) -> str:
-    if not examples:
-        return ""
-    return render("examples", examples="\n\n".join(map(example_text, examples)))
-
-
-def example_text(example: Example) -> str:
-    """An example as the prompt cites it."""
-    parts = [f"## {visible(example.title)} (session {visible(example.session)})"]
-    for before, after in example.hunks:
-        marked = [f"-{line}" for line in before.split("\n") if line]
-        marked += [f"+{line}" for line in after.split("\n") if line]
-        parts.append(fenced("\n".join(marked), "diff"))
-    return "\n\n".join(parts)
 
 
 def _counterexample(details: Mapping[str, Any]) -> str:

@@ -28,7 +28,7 @@ from engine.transfer.rules.launches.free_names import with_free_names
 from engine.transfer.rules.launches.head_map import check_heads
 from engine.transfer.rules.launches.other_attention import with_other_output
 from engine.transfer.rules.launches.position_tables import with_tables
-from engine.transfer.rules.masks import edge_tiles, empty_rows, mask
+from engine.transfer.rules.masks import empty_rows, mask, passed_tiles
 from engine.transfer.rules.masks import masked_values as under_mask
 from engine.transfer.rules.outputs import late, lse, normaliser, output, sink
 from engine.transfer.rules.tile_lists import list_bits, list_kernels
@@ -37,7 +37,7 @@ RULES = ordered((
     pass_inputs.RULE, prepare.RULE, position_tables.RULE, score.SCORE, score.SCALE, score.CAP,
     exponent.RULE, mask.KEEP, mask.VISIT, mask.FIND, mask.LISTED, list_kernels.LAUNCH,
     grid.LONGEST, grid.SPREAD, empty_rows.RULE, normaliser.RULE, late.RULE, sink.RULE, lse.RULE,
-    output.RULE, offset.RULE, stage.RULE, dense.NARROW, dense.SMALLER, edge_tiles.RULE,
+    output.RULE, offset.RULE, stage.RULE, dense.NARROW, dense.SMALLER, passed_tiles.RULE,
     next_tile.RULE, arithmetic.RULE, branches.RULE, list_bits.RULE, ticket.RULE, under_mask.RULE,
     heads.RULE, other.RULE,
 ))  # fmt: skip

@@ -59,8 +59,7 @@ from engine.worker.launches.guarded_call import Call
 from engine.worker.launches.specialisation import Subject
 from engine.worker.orchestration.device import peak_here
 from engine.worker.orchestration.manifest import read_job
-from engine.worker.problems.problem_sizes import Case
-from engine.worker.problems.timed_shapes import cases_of, label
+from engine.worker.problems.problem_sizes import Case, cases_of, label
 from engine.worker.verification.verify import subject_of, tell
 
 SETS = 3

@@ -23,8 +23,7 @@ def sampled(
     verification deck, and the recipe equals it there. Without a recipe the function itself is run
     on the parts of the inputs that one head needs; empty where they do not fit.
     """
-    from engine.worker.problems.function_by_head import one_head_by_spec, separable
-    from engine.worker.problems.recipe_by_head import one_head
+    from engine.worker.problems.one_head import one_head, one_head_by_spec, separable
 
     picks = {(0, 0), (sizes["B"] - 1, sizes["Hq"] - 1), (sizes["B"] // 2, sizes["Hq"] // 2 + 1)}
     chosen = [(b, h) for b, h in sorted(picks) if h < sizes["Hq"]]

@@ -17,7 +17,7 @@ from engine.errors import SpecError
 from engine.worker.contests.rivals import Mask
 from engine.worker.launches.specialisation import Subject
 from engine.worker.orchestration.checklist import NOT_LINEAR, UNCOUNTED
-from engine.worker.problems.function_by_head import cut, separable
+from engine.worker.problems.one_head import cut, separable
 from engine.worker.problems.specrun import one_hot
 
 SECONDS = 60.0  # that counting one shape may take; past it the time stands alone

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from engine.cuir.scalar import evaluate
 from engine.worker.contests.cute_source import Cute, cute_source
-from engine.worker.contests.flex_source import NotExpressible, flex_source
+from engine.worker.contests.flex_source import flex_source
 from engine.worker.contests.own_arguments import Window, cap_of, window_of
 from engine.worker.contests.rivals import (
     BACKENDS,
@@ -325,7 +325,3 @@ def _file_module(source: str) -> types.ModuleType:
             del sys.modules[name]
             raise
     return sys.modules[name]
-
-
-__all__ = ["CannotSay", "NotExpressible", "fa3_ways", "fa4_ways", "flashinfer_ways", "flex_ways",
-           "sdpa_ways"]  # fmt: skip

@@ -13,8 +13,7 @@ from torch import Tensor
 from engine.worker.contests.rivals import RAISED, Absent, Contestant, Mask
 from engine.worker.contests.timing import Timing
 from engine.worker.launches.specialisation import Subject
-from engine.worker.problems.problem_sizes import Case
-from engine.worker.problems.timed_shapes import label
+from engine.worker.problems.problem_sizes import Case, label
 from engine.worker.verification.verify import tell
 
 EAGER, COMPILED = "eager PyTorch", "torch.compile"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from engine.worker.problems.timed_shapes import FORM, parse_shape
+from engine.worker.problems.problem_sizes import FORM, parse_shape
 
 ABOUT = "Build, verify and time this job, and more jobs beside it, on this machine's GPU."
 

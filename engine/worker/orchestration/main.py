@@ -29,7 +29,7 @@ from engine.worker.orchestration import building
 from engine.worker.orchestration.building import Built, build, find_nvcc
 from engine.worker.orchestration.checklist import SHORT, WHOLE
 from engine.worker.orchestration.children import Child, Ended, child_command, last_line
-from engine.worker.orchestration.device import describe_device
+from engine.worker.orchestration.device import describe_device, rate_of
 from engine.worker.orchestration.job_options import parser
 from engine.worker.orchestration.manifest import (
     KERNEL,
@@ -40,7 +40,6 @@ from engine.worker.orchestration.manifest import (
     read_job,
 )
 from engine.worker.orchestration.mutants import NOT_APPLICABLE, Mutant, mutants_of
-from engine.worker.orchestration.rates import rate_of
 from engine.worker.orchestration.results import Store, has_lse, write_result
 from engine.worker.orchestration.sanitizer import sanitizer_rows
 from engine.worker.orchestration.trouble import End, build_row, left_out, not_run, trouble_of

@@ -7,11 +7,12 @@ stands in the recipe: a deck that ends before the window does cannot see a wrong
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
-from engine.cuir.integers import integers_in
-from engine.cuir.nodes import Expr
+from engine.cuir.nodes import Expr, integers_in
 from engine.spec.decks.extreme_biases import PATTERNS
 
 FLAT, PEAKED, SHIFTED = "flat", "peaked", "shifted"
@@ -185,3 +186,45 @@ INDEPENDENCE_CASES = (
     Case(1, 4, 2, 200, 200, FLAT, 7200, turn=2), Case(2, 2, 1, 70, 333, FLAT, 7201, turn=1),
 )  # fmt: skip
 SANITIZER_CASES = (Case(1, 2, 1, 70, 133, FLAT, 7300), Case(1, 2, 2, 130, 65, FLAT, 7301))
+
+
+FORM = "BATCHxHEADSxLENGTH, such as 2x32x8192, 1x64/8x8192 (query/key heads) or 16x32/8x1:4096 \
+(query:key rows)"
+_SHAPE = re.compile(r"(\d+)x(\d+)(?:/(\d+))?x(\d+)(?::(\d+))?")
+ROWS = 16384  # batch x length, where the batch is not named
+
+
+def parse_shape(text: str) -> tuple[int, int, int, int, int]:
+    """(B, Hq, Hkv, Nq, Nk). Raises `ValueError` that says how a shape is written."""
+    found = _SHAPE.fullmatch(text)
+    if found is None:
+        raise ValueError(f"{text!r} is no shape: write {FORM}")
+    b, hq, hkv, n_q, n_k = found.groups()
+    shape = (int(b), int(hq), int(hkv or hq), int(n_q), int(n_k or n_q))
+    if min(shape) < 1 or shape[1] % shape[2]:
+        raise ValueError(f"{text!r}: sizes from 1 on, query heads a multiple of key heads")
+    return shape
+
+
+def cases_of(plan: Mapping[str, Any], d: int) -> list[Case]:
+    """What a plan asks for: its `shapes`, else its `lengths` at 16,384 rows in all and 32 heads (16
+    from D 192 on), as the rivals' own benches have them."""
+    shapes: Sequence[str] = plan.get("shapes") or ()
+    if shapes:
+        return [Case(*shape, seed=12345 + shape[3]) for shape in map(parse_shape, shapes)]
+    heads = int(plan.get("heads") or (16 if d >= 192 else 32))
+    heads_kv = int(plan.get("heads_kv") or heads)
+    return [
+        Case(max(1, ROWS // n), heads, heads_kv, n, n, seed=12345 + n)
+        for n in map(int, plan["lengths"])
+    ]
+
+
+def label(sizes: Mapping[str, int]) -> str:
+    """The name of a timed case: `S 8192 B 2 heads 32 D 128`."""
+    d = f"D {sizes['D']}" if sizes["D"] == sizes["Dv"] else f"D {sizes['D']}/{sizes['Dv']}"
+    heads = f"{sizes['Hq']}" if sizes["Hq"] == sizes["Hkv"] else f"{sizes['Hq']}/{sizes['Hkv']}"
+    rows = (
+        f"S {sizes['Nq']}" if sizes["Nq"] == sizes["Nk"] else f"Nq {sizes['Nq']} Nk {sizes['Nk']}"
+    )
+    return f"{rows} B {sizes['B']} heads {heads} {d}"

@@ -20,9 +20,15 @@ from torch import Tensor
 
 from engine.cuir.scalar import evaluate
 from engine.errors import SpecError
-from engine.spec.decks.deck_inputs import extent, is_length, lengths, ways_of, with_own_sizes
+from engine.spec.decks.deck_inputs import (
+    extent,
+    in_range,
+    is_length,
+    lengths,
+    ways_of,
+    with_own_sizes,
+)
 from engine.spec.decks.extreme_biases import PATTERNS, at_extremes, masks_as_floats
-from engine.spec.decks.index_ranges import in_range
 from engine.spec.decks.integer_draws import FLAGS, in_turn
 from engine.spec.decks.logit_levels import EVEN, LEVEL, at_levels
 from engine.spec.python.load import load_function, surroundings

@@ -10,10 +10,9 @@ from torch import Tensor
 
 from engine.cuir.nodes import Num
 from engine.errors import SpecError
-from engine.spec.decks.small_logits import factor_that_shows
-from engine.spec.reference.masked_keys import outside_range, with_nan
+from engine.spec.decks.logit_levels import factor_that_shows
 from engine.spec.reference.oracle import Expected
-from engine.transfer.inside import inside
+from engine.transfer.inside import inside, outside_range, with_nan
 from engine.worker.launches.result_rows import Tally
 from engine.worker.launches.specialisation import Subject
 from engine.worker.orchestration.checklist import NOT_LINEAR

@@ -6,9 +6,10 @@ python3 -P run.py --child verify JOB LIBRARY KEY [short]
 from __future__ import annotations
 
 import json
+import re
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,6 @@ from engine.worker.launches.abi import Library
 from engine.worker.launches.dump import dump_cases
 from engine.worker.launches.graphs import check_graph
 from engine.worker.launches.guarded_call import Launch
-from engine.worker.launches.launched_kernels import foreign_kernels, traced_kernels
 from engine.worker.launches.result_rows import NOT_RUN, Tallies
 from engine.worker.launches.samples import samples
 from engine.worker.launches.specialisation import Subject
@@ -151,3 +151,39 @@ def tell(**what: Any) -> None:
     """One line of JSON on standard output; a launcher that prints may have left a line open."""
     sys.stdout.write(f"\n{json.dumps(what)}\n")
     sys.stdout.flush()
+
+
+def traced_kernels(call: Callable[[], object]) -> list[str] | None:
+    """Names of the device kernels that `call` launches; None where the profiler sees none at all.
+
+    A known kernel of PyTorch is traced beside it: a profiler that does not see that one either is
+    no witness.
+    """
+    from torch.profiler import ProfilerActivity, profile
+
+    marker = torch.zeros(1024, device="cuda")
+    torch.cuda.synchronize()
+    with profile(activities=[ProfilerActivity.CUDA]) as recorded:
+        call()
+        torch.cuda.synchronize()
+    ours = _kernels(recorded)
+    with profile(activities=[ProfilerActivity.CUDA]) as witness:
+        marker.add_(1)
+        torch.cuda.synchronize()
+    if not ours and not _kernels(witness):
+        return None
+    return ours
+
+
+def _kernels(recorded: torch.profiler.profile) -> list[str]:
+    return [
+        event.name
+        for event in recorded.events() or []  # type: ignore[no-untyped-call]
+        if str(event.device_type).endswith("CUDA") and not event.name.startswith("Activity")
+    ]
+
+
+def foreign_kernels(names: Sequence[str], own: Sequence[str]) -> list[str]:
+    """Names that are none of the module's kernels (a demangled name holds the plain one)."""
+    wanted = [re.compile(rf"(?<![A-Za-z0-9_]){re.escape(name)}(?![A-Za-z0-9_])") for name in own]
+    return sorted({n for n in names if not any(w.search(n) for w in wanted)})

@@ -136,20 +136,19 @@ def result() -> dict[str, Any]:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("ending", ["svg", "png"])
 def test_a_result_with_its_prediction_and_bars(
-    ending: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path, plot = tmp_path / "r.json", tmp_path / f"bars.{ending}"
+    path, plot = tmp_path / "r.json", tmp_path / "bars.svg"
     path.write_text(json.dumps(result()))
     code, out, _ = run(capsys, "bench", str(path), "--plot", str(plot))
     assert code == 0
     assert "25% of the measured matmul" in out and "predicted" in out and "ours is 2.00 x" in out
-    assert plot.read_bytes().startswith(b"\x89PNG" if ending == "png" else b"<svg")
+    assert plot.read_bytes().startswith(b"<svg")
 
 
 def test_a_plot_has_a_known_ending(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "r.json"
     path.write_text(json.dumps(result()))
     code, _, err = run(capsys, "bench", str(path), "--plot", str(tmp_path / "bars.gif"))
-    assert code == 2 and ".svg or .png" in err
+    assert code == 2 and ".svg" in err

@@ -104,7 +104,7 @@ async def test_an_agent_carries_an_adaptation_to_g3_while_a_person_watches_and_d
 
         tools = [tool.name for tool in (await c.list_tools()).tools]
         assert tools == [*CALLS, "manual"]
-        assert (await call("status"))["next"].startswith("Read the spec")
+        assert (await call("status"))["next"].startswith("Run the spec")
         made = await call("propose")
         count = len(made["hunks"])
         await d.sees(f"Decide on {count} hunks")

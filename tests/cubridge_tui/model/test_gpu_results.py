@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from cubridge_tui.model.gpu_results import bars, contestants, picture, table
-from engine.report.picture import png, svg
+from engine.report.picture import svg
 from engine.types import Gate, Verdict, VerdictKind
 from tests.cubridge_tui.made import gpu_details
 
@@ -71,4 +71,3 @@ def test_the_picture_is_whole_and_holds_no_control_characters() -> None:
     assert "a <b> & [/] ␛[2J" in words and "352.0 TFLOP/s" in words
     assert len(root.findall("{http://www.w3.org/2000/svg}rect")) == 3
     assert "\x1b" not in drawn
-    assert png(made).startswith(b"\x89PNG")

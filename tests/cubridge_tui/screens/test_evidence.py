@@ -185,8 +185,8 @@ async def test_gpu_results_stand_beside_their_device(tmp_path: Path) -> None:
         assert "H100" in text and "TFLOP/s" in text and "█" in text and "▒" in text
         assert "␛[2J" in text and "eager [/] b[0]" in text
         await press(app, pilot, "x", "enter")
-        written = tmp_path / f"{session}-times.png"
-        assert written.read_bytes().startswith(b"\x89PNG")
+        written = tmp_path / f"{session}-times.svg"
+        assert written.read_text().startswith("<svg")
         await press(app, pilot, "x", "enter")
         assert "not written" in status(app)
 

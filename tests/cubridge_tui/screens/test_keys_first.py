@@ -78,9 +78,9 @@ async def test_rows_that_may_be_seen_next_are_made_after_the_repaint(
         strip = pane._row_strip
         monkeypatch.setattr(Keys, "LONGEST", HOUR)
 
-        def counted(index: int) -> Any:
+        def counted(index: int, links: Any) -> Any:
             made.append(index)
-            return strip(index)
+            return strip(index, links)
 
         monkeypatch.setattr(pane, "_row_strip", counted)
         d.app.keys.touched(time.monotonic())

@@ -85,3 +85,30 @@ async def test_following_an_op_paints_once_and_is_prepared(
         assert counted.painted == 1 and counted.arranged == 0
         seen = [i for p, i in made if 0 <= i - p.scroll_offset.y < p.size.height]
         assert len(seen) <= 2 * len(away), "rows in sight were made by the key"
+
+
+async def test_where_a_search_goes_next_is_made_before_its_key(
+    proposed: Proposed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the panes that follow too, with the marks that the rows have then."""
+    async with Driver(proposed[1], size=(300, 30)) as d:
+        panes = [p for p in d.screen.grid.panes.values() if p.content.rows]
+        d.screen._search("gemm")
+        await d.press("n")
+        tops = [p.scroll_offset.y for p in panes]
+        while any(p._ahead is not None for p in panes):
+            await d.pilot.pause(0.01)
+        made: list[tuple[CodePane, int]] = []
+        for pane in panes:
+            make = pane._strips._row
+
+            def counting(index: int, flags: Any, make: Any = make, pane: Any = pane) -> Any:
+                made.append((pane, index))
+                return make(index, flags)
+
+            monkeypatch.setattr(pane._strips, "_row", counting)
+        await d.press("n")
+        moved = [p for p, top in zip(panes, tops, strict=True) if p.scroll_offset.y != top]
+        assert len(moved) > 1
+        seen = [i for p, i in made if p in moved and 0 <= i - p.scroll_offset.y < p.size.height]
+        assert len(seen) <= 2 * len(moved), "rows in sight were made by the key"

@@ -160,7 +160,7 @@ async def test_the_palette_finds_an_action_by_the_words_that_people_type(
 
 
 @pytest.mark.parametrize("typed", ["replay", "diff", "undo", "commit", "export", "gpu", "theme",
-                                   "mask", "help", "quit", "png"])  # fmt: skip
+                                   "mask", "help", "quit", "svg"])  # fmt: skip
 async def test_the_palette_finds_what_other_screens_do_and_says_the_way(
     proposed: Proposed, typed: str
 ) -> None:

@@ -14,12 +14,19 @@ from pathlib import Path
 
 import pytest
 
-from engine.child.client import Child, ChildEnded, ChildFailed
+from engine.child.client import Child
+from engine.child.family import resident
 from engine.child.keeper import MOST
-from engine.child.memory import resident
 from engine.child.postmortem import where_now
-from engine.child.protocol import Broken, encode, next_message
-from engine.child.wire import describe, rebuild
+from engine.child.wire import (
+    Broken,
+    ChildEnded,
+    ChildFailed,
+    describe,
+    encode,
+    next_message,
+    rebuild,
+)
 from engine.cuir.nodes import Module
 from engine.cuir.printer import print_module
 from engine.errors import CuBridgeError, Interrupted, SpecError, Where

@@ -13,9 +13,9 @@ import torch
 
 from engine.child.client import Child
 from engine.child.environment import child_environment
-from engine.child.protocol import Broken
 from engine.child.spec_process import SpecEnded, SpecProcess
 from engine.child.tensors import described, received, to_bytes
+from engine.child.wire import Broken
 from engine.cuir.nodes import Module
 from engine.cuir.parser import parse_module
 from engine.cuir.printer import print_module

@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.cost.card import card, card_of_device, cards
-from engine.cost.model import Prediction, predict
+from engine.cost.model import Prediction, lines, predict
 from engine.cost.plan import launches
-from engine.cost.report import lines
 from engine.cuir.arch import arch_of
 from engine.cuir.nodes import Module
 from engine.cuir.parser import parse_module
@@ -186,7 +185,7 @@ def test_lines_name_the_bound_and_the_card() -> None:
 
 def test_it_runs_without_torch() -> None:
     code = (
-        "import sys, engine.cost.model, engine.cost.report; "
+        "import sys, engine.cost.model, engine.cost.model; "
         "sys.exit(any(m in sys.modules for m in ('torch', 'textual', 'openai')))"
     )
     assert subprocess.run([sys.executable, "-P", "-c", code], check=False).returncode == 0

@@ -53,6 +53,7 @@ def test_an_equal_build_is_not_made_again(tmp_path: Path, monkeypatch: pytest.Mo
         compile_kernel(source, entry, flags, tools, folders[2])
     with pytest.raises(DoesNotCompile, match="does not compile"):
         compile_kernel(source, entry, flags, none, folders[3])
+    assert len(list((tmp_path / "cache").rglob("recorder.o"))) == 1  # for all of them
 
 
 @pytest.mark.parametrize(

@@ -101,10 +101,7 @@ def test_the_job_brings_what_judges_without_a_recipe(work: Adaptation, tmp_path:
     assert job.recipe is None and job.signature is not None
     assert [i["name"] for i in job.signature["inputs"]] == ["q", "k", "v", "sink"]
     assert {"kernel", "headers", "spec", "signature", "binding", "options"} <= set(job.hashes)
-    assert (
-        not has_lse(job)
-        and (folder / "worker/engine/worker/problems/function_by_head.py").is_file()
-    )
+    assert not has_lse(job) and (folder / "worker/engine/worker/problems/one_head.py").is_file()
     told = Rows(job, {"name": "a card", "arch": "sm_80"}, fresh=True).result("complete")
     assert "every pair is counted" in told["method"] and told["softmax"] is False
     assert told["verdict"] == "not_run"

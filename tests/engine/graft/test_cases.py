@@ -36,6 +36,10 @@ def test_each_place_is_reached_by_a_case() -> None:
     other = Hook((), 1.0, 1.0, 1, "", {**CASE, "D": 32}, {**probed, "N": 192, "Nq": 192, "Nk": 192})
     assert reaching([hook], [CASE]) == [CASE, {**CASE, "N": 128}]
     assert reaching([hook], [{**CASE, "N": 160}]) == [{**CASE, "N": 160}]
+    small = {**CASE, "N": 32, "D": 32}  # it launches another kernel
+    assert reaching([hook], [CASE, small])[2] == {**CASE, "N": 128}
+    longer = {**CASE, "N": 256, "D": 32}
+    assert reaching([hook], [CASE, longer])[2] == {**CASE, "N": 128}
     assert reaching([hook, other], [CASE])[2] == {**CASE, "N": 192, "D": 32}
     assert reaching([Hook((), 1.0, 1.0, 1, "")], [CASE]) == [
         CASE

@@ -7,11 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from engine.cuir.parser import parse_expr as expr
 from engine.errors import TransferError
 from engine.foreign.probe.places import Place
-from engine.graft.element import strength, write
+from engine.graft.element import _by_distance, strength, write
+from engine.scalar_algebra.arrays import values_of
 from engine.spec.recipes.recipe import Clause, Input, Recipe
 
 CAUSAL = "j <= i + Nk - Nq"
@@ -76,19 +79,35 @@ def test_a_score_is_capped_in_the_unit_of_the_place() -> None:
     assert text(made, TILE, "int e;") == textwrap.dedent("""\
         #pragma unroll
         for (int e_ = 0; e_ < 32; ++e_) {
-          const int key = n_block * 64 + e_ % 16;
-          const int row = m_block * 64 + e_ / 16;
+          const int ahead = n_block * 64 + e_ % 16 - (m_block * 64 + e_ / 16);
           acc_s(e_) = 50.0f * tanhf(acc_s(e_) * params.scale / 50.0f) / params.scale;
-          if (key > row + int(params.seqlen_k) - int(params.seqlen_q)) acc_s(e_) = -INFINITY;
+          if (ahead > int(params.seqlen_k) - int(params.seqlen_q)) acc_s(e_) = -INFINITY;
         }""")  # fmt: skip
 
 
 def test_inputs_are_read_where_they_were_brought() -> None:
     bias = recipe("x * rsqrt(D) + slopes[h] * (j - i - Nk + Nq)", CAUSAL, SLOPES)
     assert "sum = sum + slopes[by] * (key - row);" in text(bias, SCALAR, equal=True)
-    assert "params.slopes[bidh] * (key - row - int(params.seqlen_k)" in text(bias, TILE)
+    words = "params.slopes[bidh] * (int(params.seqlen_q) + ahead - int(params.seqlen_k))"
+    assert words in text(bias, TILE)
     documents = recipe("x * rsqrt(D)", "doc[b, i] == doc[b, j]", DOC)
     assert "if (doc[bx * N + row] != doc[bx * N + key]) sum" in text(documents, SCALAR)
+
+
+def test_of_many_scores_the_distance_is_kept_alone() -> None:
+    window = text(recipe("x * rsqrt(D)", "i - j < 40 and j <= i"), TILE)
+    assert "if (ahead <= -40 || ahead > 0) acc_s(e) = -INFINITY;" in window and "row" not in window
+    block = text(recipe("x * rsqrt(D)", "j <= i and j // 64 == i // 64"), TILE)
+    assert "key" in block and "row" in block and "ahead" not in block
+
+
+@given(*[st.integers(0, 300)] * 2, *[st.integers(1, 300)] * 2)
+def test_the_distance_says_the_same(i: int, j: int, rows: int, keys: int) -> None:
+    at = {"i": i, "j": j, "Nq": rows, "Nk": keys, "j - i": j - i}
+    for words in ("i + 7 >= j - Nk + Nq", "3 > i - j", "2 * j > i", "j - i + Nq == Nk + 4",
+                  "(i - j) * 2 + Nq > 9", "i > 4"):  # fmt: skip
+        (made,) = _by_distance(expr(words))
+        assert made is not None and values_of(made, at) == values_of(expr(words), at)
 
 
 def test_another_scale_is_of_the_bare_product() -> None:

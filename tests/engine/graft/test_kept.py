@@ -9,8 +9,9 @@ from engine.graft.kept import found_json, read_found
 
 FILE = Path("/k/a.cu")
 PLACE = Place(
-    FILE, 10, 3, "flash", "s", 4, "s[e]", {"i": "row", "j": "key + e"}, {"Nk": "n"}, "c", "", ("i",)
-)
+    FILE, 10, 3, "flash", "s", 4, "s[e]", {"i": "row", "j": "key + e"}, {"Nk": "n"}, "c", "",
+    ("i",), ("0.5f",),
+)  # fmt: skip
 FOUND = Found(
     (Hook((PLACE,), 1.0, 0.125, 2, "held each pair once"),),
     (Meaning("m", FILE, 4, "top", "the running maximum of 96 rows"),),

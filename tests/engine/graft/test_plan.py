@@ -62,3 +62,42 @@ def test_a_second_attention_is_refused() -> None:
     made = replace(recipe("x", "j <= i"), other=Other("q2", "k2", expr("o - o2")))
     with pytest.raises(TransferError, match="a second attention beside the first"):
         refuse(made)
+
+
+TWO = b"""\
+template <int D>
+void kernel(float s, int i, int j) {
+  s *= 2;
+}
+void launch(float* q, int D) { D == 64 ? kernel<64>(*q, 1, 2) : kernel<128>(*q, 1, 2); }
+"""
+
+
+def of_two(first: tuple[str, ...], second: tuple[str, ...], row: str = "i") -> list[Hook]:
+    """One place in two instantiations, with what makes a score of it in each."""
+    file, after = Path("/k/a.cu"), TWO.index(b"s *= 2;") + 7
+    return [
+        Hook((Place(file, after, 3, "kernel", "s", 1, "s", {"i": i, "j": "j"}, {}, scales[0], "  ",
+                    ("i", "j"), scales[1:]),), 1, 1, 1, "seen")
+        for scales, i in ((first, "i"), (second, row))
+    ]  # fmt: skip
+
+
+def test_what_is_written_for_two_instantiations_is_right_in_both() -> None:
+    file = Path("/k/a.cu")
+    entry = read_launcher(TWO.decode(), "a.cu", "launch", {}, "f32")
+
+    def made(hooks: list[Hook]) -> str:
+        capped = recipe("tanh(x * rsqrt(D))", "True")
+        (edit,) = plan(capped, hooks, {file: TWO}, file, entry, "-INFINITY", 64)
+        return edit.text
+
+    both = of_two(("0.125f", "rsqrtf(float(D))"), ("0.0883883476f", "rsqrtf(float(D))"))
+    assert made(both) == "\n  s = tanhf(s * rsqrtf(float(D))) / rsqrtf(float(D));"
+    assert made(of_two(("0.125f",), ("0.125f",))) == "\n  s = tanhf(s * 0.125f) / 0.125f;"
+    with pytest.raises(TransferError, match="no one text there makes them scale"):
+        made(of_two(("0.125f",), ("0.0883883476f",)))
+    moved = of_two(("1.0f",), ("1.0f",), "i + 8")  # the row has no one text, and none is needed
+    assert made(moved) == "\n  s = tanhf(s);"
+    with pytest.raises(TransferError, match="nothing in scope there is row"):
+        plan(recipe("x * rsqrt(D)", "j <= i"), moved, {file: TWO}, file, entry, "-INFINITY", 64)

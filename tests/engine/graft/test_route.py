@@ -99,6 +99,20 @@ def test_through_a_struct_that_probing_found_there(source: bytes, expected: str)
     assert "void launch(float* s, int Hq, int N, const float* slopes) {" in made[SOURCE]
 
 
+def test_of_structs_with_such_a_member_it_is_the_parameters_own() -> None:
+    other = STRUCT.replace(b"Params", b"Other").replace(b"kernel", b"backward")
+    forward = STRUCT.replace(b"struct Params", b"template <int D> struct Params")
+    forward = forward.replace(b"const Params p", b"const Params<64> p")
+    header = other + forward + other.replace(b"Other", b"Third").replace(b"backward", b"last")
+    at = header.index(b"s[0] *= 2;", len(other)) + 10
+    place = Place(HEADER, at, 5, "kernel", "p.s[0]", 1, "p.s[0]", {}, {"Nk": "p.seqlen"})
+    source = LISTED.replace(b"Params", b"Params<64>")
+    name, made = routed({SOURCE: source, HEADER: header}, place)
+    assert name == "p.slopes" and "Params<64>{s, N, slopes}" in made[SOURCE]
+    first, own, last = made[HEADER].split("struct ")[1:]
+    assert "slopes" in own and "slopes" not in first + last
+
+
 def test_a_way_that_ends_says_where() -> None:
     source = CALLS.replace(b"run<<<", b"other<<<")
     place = Place(SOURCE, source.index(b"s[0] *= 2;") + 10, 1, "inner", "s", 1, "s", {})

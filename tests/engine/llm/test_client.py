@@ -7,7 +7,6 @@ import logging
 import threading
 import time
 import traceback
-import typing
 from dataclasses import replace
 
 import pytest
@@ -16,7 +15,7 @@ from engine.llm import client as client_module
 from engine.llm.ask import ask
 from engine.llm.client import ServerClient
 from engine.llm.errors import Exhausted, LlmError, Refused
-from engine.llm.settings import Api, Limits, Secret, Settings
+from engine.llm.settings import Limits, Secret, Settings
 from engine.llm.types import Ending, Heard, Kind, Message, Parameters, Request, Usage
 from tests.engine.llm import server as acts
 from tests.engine.llm.conftest import KEY, SHORT, Serve
@@ -288,13 +287,6 @@ CHUNK = {
                  "reasoning_content": "hm", "tool_calls": None}, "finish_reason": None}],
     "usage": {"prompt_tokens": 1, "completion_tokens": 2}, "error": None,
 }  # fmt: skip
-EVENT = {
-    "type": "response.completed", "sequence_number": 0, "delta": "x", "item_id": "i",
-    "response": {"id": "r-1", "object": "response", "status": "completed", "error": None,
-                 "incomplete_details": {"reason": None}, "model": "fake", "output": [
-                     {"type": "message", "content": [{"type": "output_text", "text": "x"}]}],
-                 "usage": {"input_tokens": 1, "output_tokens": 2}},
-}  # fmt: skip
 
 
 def variants(value: object, odd: tuple[str, ...] = ODD) -> list[str]:
@@ -312,12 +304,10 @@ def variants(value: object, odd: tuple[str, ...] = ODD) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", ["text/event-stream", "application/json"])
-@pytest.mark.parametrize("api", typing.get_args(Api))
-def test_no_json_in_a_chunk_is_more_than_a_draft(serve: Serve, api: Api, kind: str) -> None:
-    texts = variants(CHUNK if api == "chat" else EVENT)
+def test_no_json_in_a_chunk_is_more_than_a_draft(serve: Serve, kind: str) -> None:
+    texts = variants(CHUNK)
     form = "data: {}\n\n" if kind == "text/event-stream" else "{}"
     _, client = serve(*(acts.raw(form.replace("{}", text, 1), kind=kind) for text in texts))
-    client = ServerClient(replace(client.settings, api=api))
     for text in texts:
         reply = ask(client, REQUEST)
         assert isinstance(reply.ending, Ending), text[:200]
@@ -609,62 +599,3 @@ def test_import_is_lazy() -> None:
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "[]"
-
-
-def event(to: acts.Handler, kind: str, **data: object) -> None:
-    to.send(f"event: {kind}\ndata: {json.dumps({'type': kind, 'sequence_number': 0} | data)}\n\n")
-
-
-def response(status: str, **more: object) -> dict[str, object]:
-    usage = {"input_tokens": 5, "output_tokens": 6, "total_tokens": 11}
-    return {
-        "id": "resp-1", "object": "response", "model": "fake", "status": status, "output": [],
-        "usage": usage, **more,
-    }  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("status", "more", "ending"),
-    [
-        ("completed", {}, Ending.COMPLETE),
-        ("incomplete", {"incomplete_details": {"reason": "max_output_tokens"}}, Ending.LENGTH),
-        ("incomplete", {"incomplete_details": {"reason": "content_filter"}}, Ending.FILTERED),
-        ("incomplete", {}, Ending.BROKEN),
-        ("failed", {"error": {"code": "server_error", "message": "oops"}}, Ending.BROKEN),
-    ],
-)
-def test_responses(serve: Serve, status: str, more: dict[str, object], ending: Ending) -> None:
-    def act(to: acts.Handler) -> None:
-        to.start()
-        event(to, "response.created", response=response("in_progress", usage=None))
-        event(to, "response.reasoning_summary_text.delta", delta="hm", item_id="i", output_index=0,
-              summary_index=0)  # fmt: skip
-        for part in ("he", "llo"):
-            event(to, "response.output_text.delta", delta=part, item_id="i", output_index=0,
-                  content_index=0, logprobs=[])  # fmt: skip
-        event(to, f"response.{status}", response=response(status, **more))
-
-    server, client = serve(acts.status(400, "unknown field store"), act)
-    client = ServerClient(replace(client.settings, api="responses"))
-    reply = ask(client, REQUEST)
-    assert (reply.ending, reply.text, reply.reasoning) == (ending, "hello", "hm")
-    assert reply.usage == Usage(5, 6) and reply.response_id == "resp-1"
-    assert server.asked[0].path == "/v1/responses" and server.asked[0].body["store"] is False
-    sent = server.asked[1].body
-    assert "store" not in sent and sent["max_output_tokens"] == 16_000
-    assert sent["input"][1] == {"role": "user", "content": "edit it"}
-
-
-def test_responses_that_break_off_and_that_do_not_stream(serve: Serve) -> None:
-    def broken(to: acts.Handler) -> None:
-        to.start()
-        event(to, "response.output_text.delta", delta="half", item_id="i", output_index=0,
-              content_index=0, logprobs=[])  # fmt: skip
-
-    whole = response(
-        "completed",
-        output=[{"type": "message", "content": [{"type": "output_text", "text": "all"}]}],
-    )
-    _, client = serve(broken, acts.raw(json.dumps(whole), kind="application/json"))
-    client = ServerClient(replace(client.settings, api="responses"))
-    assert (ask(client, REQUEST).ending, ask(client, REQUEST).text) == (Ending.BROKEN, "all")

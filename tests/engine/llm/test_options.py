@@ -84,12 +84,12 @@ def test_a_renamed_cap_is_never_named_back() -> None:
         "max_tokens or max_completion_tokens",
         "no",
         "max_tokens: at most 5",
-        "stream_options seed temperature max_tokens store max_completion_tokens",
+        "stream_options seed temperature max_tokens max_completion_tokens",
     ],
 )
 def test_a_server_that_refuses_whatever_it_gets_is_left_after_few_tries(message: str) -> None:
     learnt, tries = Learnt(), 0
-    sent = {**SENT, "seed": 1, "store": False}
+    sent = {**SENT, "seed": 1}
     while (lesson := learn(learnt.applied(sent), learnt, message)) is not None:
         assert lesson.learnt != learnt
         learnt, tries = lesson.learnt, tries + 1

@@ -15,7 +15,7 @@ from engine.lift.cpp.provenance import Lifted
 from engine.lower.lower import lower
 from engine.lower.spans import allowed_spans, verify_spans
 from engine.lower.spelling.legal import legal
-from engine.scalar_algebra import canonical_predicate
+from engine.scalar_algebra.canonical import canonical_predicate
 from engine.spec.recipes.recipe import Input, Recipe
 from engine.transfer.rules import apply, plan
 from tests.engine.lower.relift import verify_relift

@@ -9,7 +9,7 @@ from engine.cuir.canonical import Difference, first_difference
 from engine.cuir.nodes import Module
 from engine.errors import LiftError
 from engine.lift.files.lifter import lift_source
-from engine.lower.relift import specialisation_of
+from engine.lower.lower import specialisation_of
 from engine.lower.spelling.legal import legal
 
 

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from engine.cuir.canonical import equal
 from engine.lift.cpp.provenance import Lifted
-from engine.lower.lower import lower
-from engine.lower.relift import lift_for
+from engine.lower.lower import lift_for, lower
 from engine.lower.spelling.legal import legal
 from tests.engine.lower.fixtures import VARIANTS, checked, lifted, source
 from tests.engine.lower.random_edits import QUICK, edits

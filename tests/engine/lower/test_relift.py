@@ -6,7 +6,7 @@ import pytest
 
 from engine.cuir.nodes import Module, Name, Num, Str
 from engine.errors import LowerError
-from engine.lower.relift import specialisation_of
+from engine.lower.lower import specialisation_of
 from tests.engine.lower.fixtures import edit, lifted
 from tests.engine.lower.relift import verify_relift
 

@@ -52,7 +52,7 @@ def test_at_least_eight_cases_of_sizes_that_the_spec_takes(
         ),
         name,
     )  # fmt: skip
-    check = importlib.import_module(f"{name}._runtime")
+    check = importlib.import_module(f"{name}._spec")
     operator = module._OPERATOR
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
 
@@ -76,7 +76,7 @@ def test_a_spec_that_takes_nothing_says_so(
 ) -> None:  # fmt: skip
     made = content(root, spec=SPEC.format(refusal="raise ValueError").encode())
     module = import_package(made, "takes_nothing")
-    check = importlib.import_module("takes_nothing._runtime")
+    check = importlib.import_module("takes_nothing._spec")
     monkeypatch.setattr(check, "TRIES", 3)
     monkeypatch.setattr(check, "run_deck", partial(check.run_deck, device="cpu"))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)

@@ -38,8 +38,8 @@ def test_the_files(root: Path, tmp_path: Path) -> None:
     folder = export(made, tmp_path / "full_attention")
     names = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}
     assert names == {
-        "README.md", "__init__.py", "_runtime.py", "build.py", "kernel.cu", "pyproject.toml",
-        "spec.py", "verdicts.json",
+        "README.md", "__init__.py", "_hosts.py", "_runtime.py", "_spec.py", "build.py", "kernel.cu",
+        "pyproject.toml", "spec.py", "verdicts.json",
     }  # fmt: skip
     assert (folder / "spec.py").read_bytes() == made.spec
     judged = json.loads((folder / "verdicts.json").read_text())["judged"]
@@ -247,7 +247,7 @@ def test_the_readme_speaks_of_the_spec_s_own_names_and_of_all_that_is_given_back
     assert "# key: [B, Hkv, Nk, D], query's dtype\n" in text
     assert "query, key and value have contiguous rows" in text and "q's dtype\n" not in text
     assert "`out` is [B, Hq, Nq, D] of query's dtype; `lse` [B, Hq, Nq] float32" in text
-    assert "Python 3.10, torch 2.6" in text
+    assert "Python 3.10 and torch 2.6" in text
 
 
 def test_what_the_source_says_of_the_struct_is_what_is_compiled(root: Path, tmp_path: Path) -> None:

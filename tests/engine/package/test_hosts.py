@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -12,6 +13,7 @@ import torch
 from torch.nn import functional
 
 from engine.cuir.parser import parse_expr
+from engine.package.export import package_files
 from engine.package.host import host_facts
 from tests.engine.package.conftest import Import, content
 from tests.engine.package.models import of_spec
@@ -47,7 +49,7 @@ def test_pytorch_s_registry_takes_it_and_gives_the_place_back(causal: ModuleType
 
 def test_what_sdpa_s_back_end_gets(causal: ModuleType) -> None:
     """What the dispatcher calls for CUDA tensors, called here with others."""
-    host = causal._runtime.Host(causal._OPERATOR)
+    host = causal._hosts.InSdpa(causal._OPERATOR)
     q, k, v = qkv()
     out, lse, *_ = host.flash(q, k, v, is_causal=True)
     torch.testing.assert_close(
@@ -60,11 +62,11 @@ def test_what_sdpa_s_back_end_gets(causal: ModuleType) -> None:
         "is causal, and the model's attention is over all keys": {"is_causal": False},
         r"asks for x \* 1 \(D = 16\)": {"scale": 1.0},
     }.items():
-        with pytest.raises(causal._runtime.Refused, match=said):
+        with pytest.raises(causal._hosts.Refused, match=said):
             host.flash(q, k, v, **{"is_causal": True, **change})
-    with pytest.raises(causal._runtime.Refused, match="not 7 and 5"):
+    with pytest.raises(causal._hosts.Refused, match="not 7 and 5"):
         host.flash(*qkv(5, 7), is_causal=True)
-    with pytest.raises(causal._runtime.Refused, match="forward only"):
+    with pytest.raises(causal._hosts.Refused, match="forward only"):
         host.no_backward()
 
 
@@ -94,7 +96,7 @@ def test_diffusers_unet_runs_with_it(full: ModuleType) -> None:
         ours = model(*given).sample
         assert len(calls) == len(model.attn_processors)  # attention to itself and to the text
         torch.testing.assert_close(ours, plain, atol=1e-5, rtol=1e-4)
-        with pytest.raises(full._runtime.Refused, match="takes no attn_mask"):
+        with pytest.raises(full._hosts.Refused, match="takes no attn_mask"):
             model(*given, encoder_attention_mask=torch.tensor([[1] * 5 + [0] * 2] * 2))
     finally:
         spec.output = ran
@@ -103,21 +105,21 @@ def test_diffusers_unet_runs_with_it(full: ModuleType) -> None:
 def test_a_causal_kernel_does_not_stand_in_for_full_attention(
     causal: ModuleType, full: ModuleType
 ) -> None:
-    host = full._runtime.Host(full._OPERATOR)
-    with pytest.raises(full._runtime.Refused, match="is over all keys, and the model's"):
+    host = full._hosts.InSdpa(full._OPERATOR)
+    with pytest.raises(full._hosts.Refused, match="is over all keys, and the model's"):
         host.sdpa(*qkv(), is_causal=True)
     assert host.sdpa(*qkv(3, 9)).shape == (2, 4, 3, 16)
 
 
 def test_transformers_asks_for_nothing_that_is_not_known(full: ModuleType) -> None:
     """What changes nothing passes, and all else is refused that a model hands to its attention."""
-    host = full._runtime.Host(full._OPERATOR)
+    host = full._hosts.InSdpa(full._OPERATOR)
     module, given = torch.nn.Module(), (*qkv(), None)
     idle = {"position_ids": torch.arange(5), "use_cache": False, "output_attentions": False}
     out, _ = host.transformers(module, *given, is_causal=False, indices=None, **idle)
     assert out.shape == (2, 5, 4, 16)
     for name in ("indices", "sinks", "cu_seq_lens_q", "s_aux"):
-        with pytest.raises(full._runtime.Refused, match=f"does not take {name}"):
+        with pytest.raises(full._hosts.Refused, match=f"does not take {name}"):
             host.transformers(module, *given, is_causal=False, **{name: torch.zeros(4)})
 
 
@@ -125,8 +127,7 @@ def test_a_kernel_without_lse_is_none_of_sdpa_s(root: Path, import_package: Impo
     made = content(root)
     assert made.binding.tensors[-1].source == "LSE"
     module = import_package(of_spec(root, "sigmoid"), "sigmoid_in_hosts")
-    with pytest.raises(module._runtime.Refused, match="its weights are no softmax's"):
-        module.as_sdpa_implementation("sigmoid")
+    assert not hasattr(module, "as_sdpa_implementation") and not hasattr(module, "_hosts")
 
 
 @pytest.mark.parametrize("more", [{"sink": "0.0"}, {"output": "o * 2.0"}, {"lse": "2"}])
@@ -149,3 +150,27 @@ def test_as_many_key_heads_as_query_heads_are_a_library_s() -> None:
 @pytest.mark.parametrize("more", [{"q": "q[b, h, i, dd] * 2.0"}, {"k": "k[b, h, j, dd] * 2.0"}])
 def test_a_kernel_that_makes_q_or_k_is_none_of_a_library_s(more: dict[str, Any]) -> None:
     assert "before their product" in host_facts(asked("x * rsqrt(D)", **more), ())["refused"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "has", "why"),
+    [
+        ("causal", ("as_attention_interface", "as_attention_processor", "as_sdpa_implementation"),
+         ""),
+        ("softcap_causal", ("as_attention_interface",), "is no multiple of x"),
+        ("causal_document", ("as_attention_interface",), "document numbers"),
+        ("prefix_lm", (), "is none that a library asks for"),
+    ],
+)  # fmt: skip
+def test_an_export_has_what_can_be_asked_of_it(
+    root: Path, spec: str, has: tuple[str, ...], why: str
+) -> None:
+    """What every call would be refused by is not there, and the README says why."""
+    files = package_files(of_spec(root, spec), "ours")
+    text, readme = files["__init__.py"].decode(), files["README.md"].decode()
+    assert sorted(re.findall(r"def (as_\w+)", text)) == sorted(has)
+    assert [f'    "{name}",\n' in text for name in has] == [True] * len(has)
+    assert ("_hosts.py" in files) == bool(has) and why in readme
+    assert bool(why) == ("cannot stand in for" in readme)
+    hosts = files.get("_hosts.py", b"").decode()
+    assert ("class InSdpa" in hosts) == ("as_sdpa_implementation" in has)

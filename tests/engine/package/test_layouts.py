@@ -82,7 +82,7 @@ def test_a_refused_layout_names_the_tensor(
 
 
 def test_what_the_kernel_gets_of_wide_integers(full: ModuleType) -> None:
-    narrow = importlib.import_module("full_layouts._runtime").for_kernel
+    narrow = importlib.import_module("full_layouts._spec").for_kernel
     ids = torch.tensor([0, 2**31 - 1, -(2**31)])
     assert narrow("ids", ids, "i64").dtype == torch.int32
     assert narrow("ids", ids, "i64").tolist() == ids.tolist()

@@ -209,7 +209,7 @@ def test_rows_without_a_key_are_zero_on_a_cpu_too(root: Path, import_package: Im
 
 
 def test_a_wrong_kernel_fails_the_check(full: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    checker = importlib.import_module("full_attention._runtime")
+    checker = importlib.import_module("full_attention._spec")
     sizes = {"B": 1, "Hq": 2, "Hkv": 1, "Nq": 5, "Nk": 7, "D": 64, "Dv": 64}
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
 

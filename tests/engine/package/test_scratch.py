@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import torch
 
 from engine.cuir.parser import parse_expr
-from engine.package.runtime._args import Filler
-from engine.package.runtime._plan import Workspaces
+from engine.package.runtime._args import Filler, passing
 from engine.package.runtime._recipe import Recipe as RuntimeRecipe
 from engine.spec.decks.deck_inputs import extent
 from engine.spec.recipes.recipe import Input, Recipe
@@ -21,11 +21,10 @@ from tests.engine.transfer.recipes import lifted, recipe
 def test_a_call_makes_its_own() -> None:
     base = lifted("flash_fwd_sm80")
     planned = plan(base, recipe(q="q[b, h, i, dd] * 2.0", k="k[b, h, j, dd] * 3.0"))
-    binding = planned.binding.to_json()
-    info = {"op": "name", "binding": binding, "constants": {}, "mask_inputs": []}
+    binding: Any = planned.binding.to_json()
     sizes = {"B": 2, "Hq": 6, "Hkv": 3, "Nq": 5, "Nk": 7, "D": 64, "Dv": 64}
     query = torch.empty(2, 6, 5, 64, dtype=torch.float16)
-    made = Workspaces(info).passing(sizes, query)
+    made = passing(binding["scratch"], sizes, query)
     assert {n: tuple(t.shape) for n, t in made.items()} == {
         "q_ready": (2, 6, 5, 64),
         "k_ready": (2, 3, 7, 64),

@@ -110,7 +110,7 @@ def package(made: Content, import_package: Import) -> ModuleType:
 def test_its_check_compares_with_the_function(
     package: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    checker = importlib.import_module("sink_attention._runtime")
+    checker = importlib.import_module("sink_attention._spec")
     operator = package._OPERATOR
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     sizes = {"B": 1, "Hq": 2, "Hkv": 1, "Nq": 5, "Nk": 7, "D": 64, "Dv": 64}
@@ -144,7 +144,7 @@ def test_its_check_compares_with_the_function(
 def test_a_package_that_refuses_what_the_spec_takes_fails_its_check(
     package: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    checker = importlib.import_module("sink_attention._runtime")
+    checker = importlib.import_module("sink_attention._spec")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a card")
 

@@ -232,6 +232,35 @@ def test_what_memory_says(body: str, kind: str) -> None:
     assert done.findings[0].block == 0 and done.findings[0].thread >= 0
 
 
+@pytest.mark.parametrize("at", ["[%d5+8]", "[%d6+8]"])  # one byte for all lanes, or one for each
+def test_local_memory_is_each_threads_own(at: str) -> None:
+    own = """
+	.local .align 16 .b8 mine[32];
+	mov.u64 %d5, mine;
+	and.b32 %r3, %r0, 3;
+	mul.wide.u32 %d6, %r3, 4;
+	add.s64 %d6, %d5, %d6;
+	{store}
+	setp.ge.u32 %p0, %r0, 32;
+	@%p0 bra $there;
+	ld.local.v2.u32 {{%r4, %r5}}, [%d5+16];
+	bra $end;
+$there:
+	ld.local.u32 %r4, {at};
+$end:
+	st.global.u32 [%d4], %r4;
+"""
+    store = f"st.local.u32 {at}, %r0;\n\tst.local.v2.u32 [%d5+16], {{%r0, %r0}};"
+    values, done = execute(own.format(store=store, at=at))
+    assert not done.findings and values[:32].tolist() == list(range(32))
+    assert values[32:64].tolist() == list(range(32, 64))
+    _, done = execute(own.format(store="", at=at))
+    (finding, *_) = done.findings
+    assert "local memory was read before it was written" in finding.words
+    _, done = execute(own.format(store=store, at=at).replace("+8]", "+32]"))
+    assert "out of bounds" in kinds(done)
+
+
 def test_lanes_in_several_state_spaces_are_refused() -> None:
     body = """
 	cvta.shared.u64 %d5, %d2;

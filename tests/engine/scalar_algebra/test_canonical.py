@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from engine.cuir.nodes import Expr
 from engine.cuir.parser import parse_expr
 from engine.cuir.printer import print_expr
-from engine.scalar_algebra import canonical, evaluate
+from engine.scalar_algebra.canonical import canonical
+from engine.scalar_algebra.evaluate import evaluate
 from engine.scalar_algebra.given import implied, simplified_where
 from tests.engine.scalar_algebra.strategies import KINDS, environments, predicates, values
 

@@ -11,7 +11,7 @@ import pytest
 
 from engine.cuir.parser import parse_expr
 from engine.cuir.printer import print_expr
-from engine.scalar_algebra import canonical
+from engine.scalar_algebra.canonical import canonical
 from engine.spec import Recipe, read_recipe
 from tests.engine.scalar_algebra.equivalence import same
 

@@ -14,7 +14,7 @@ from engine.cuir.nodes import Bool, Compare, Expr, Name, Num, Select, Unary
 from engine.cuir.parser import parse_expr
 from engine.cuir.printer import print_expr
 from engine.cuir.scalar import evaluate
-from engine.scalar_algebra import canonical
+from engine.scalar_algebra.canonical import canonical
 from engine.scalar_algebra.kinds import Kind
 from engine.scalar_algebra.rewrite import map_children, substitute
 from engine.transfer.bounds import tile_full

@@ -10,7 +10,7 @@ from engine.cuir.nodes import Binary, Call, Compare, Expr, Name, Num, Select
 from engine.cuir.parser import parse_expr
 from engine.cuir.printer import print_expr
 from engine.scalar_algebra.evaluate import evaluate
-from engine.transfer.extremes import spread
+from engine.transfer.rules.masks.masked_values import spread
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from engine.service.views.target_mask import TargetMask, TileClass
 from engine.spec.decks.deck_inputs import violated
 from engine.spec.python.signature import fixed_sizes
 from engine.spec.recipes.recipe import Recipe
-from engine.transfer.ranges import reads_pairs
+from engine.transfer.bounds import reads_pairs
 from engine.transfer.rules import apply, plan
 from tests.engine.spec.read_once import recipe_of
 from tests.engine.spec.test_bundled import ASKS

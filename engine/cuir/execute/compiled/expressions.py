@@ -43,8 +43,8 @@ from engine.cuir.ops import OPS, OpSpec
 from engine.cuir.ops.bind import bind
 from engine.cuir.ops.spec import Mismatch
 from engine.cuir.scalar import CASTS, CONSTANTS, FUNCTIONS, Compiler, Env, Fn, Mode
+from engine.cuir.static.calls import why_not_nested
 from engine.cuir.static.facts import Facts
-from engine.cuir.static.nested import why_not_nested
 from engine.cuir.types import (
     DTYPES,
     LAYOUT_NAMES,

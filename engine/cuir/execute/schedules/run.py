@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -14,7 +15,6 @@ from engine.cuir.execute.compiled.compiler import ProgramCompiler, kept_program
 from engine.cuir.execute.compiled.program import Coverage, Limits, Program, Schedule
 from engine.cuir.execute.compiled.pure import run_pure
 from engine.cuir.execute.schedules.machine import BlockMachine
-from engine.cuir.execute.schedules.turns import take_turns
 from engine.cuir.execute.state.global_memory import check_claims
 from engine.cuir.execute.state.values import Tensor, TensorField
 from engine.cuir.findings import Finding
@@ -236,3 +236,51 @@ def _outputs(program: Program, mode: Mode) -> dict[str, Tensor]:
             kind = _TORCH.get(field.low or "")
             out[name] = field.data.to(kind) if kind is not None and mode == "typed" else field.data
     return out
+
+
+Place = tuple[int, int, int]
+
+
+def take_turns(program: Program, block: Callable[[Place], Iterator[None]]) -> None:
+    """Runs every block of the grid to its end; `block` begins one, which stops at its claims.
+
+    Which block gets which piece is decided where they claim, so there another one may go on: with
+    seed 0 in turns, as multiprocessors of one speed would; with another seed any of those that have
+    begun, or the next one; where a part is starved the first block claims all that there is.
+    """
+    choice = random.Random(f"{program.schedule.seed}/{program.launch_first}")
+    places = _places(*program.grid)
+    begun: list[tuple[int, Iterator[None]]] = []  # those that stopped at a claim, oldest first
+    last, place = program.launch_first, next(places, None)
+    while begun or place is not None:
+        pick = _pick(program.schedule, choice, len(begun), place is not None)
+        if pick < len(begun):
+            program.block, going = begun.pop(pick)
+        else:
+            assert place is not None
+            program.block = last = last + 1
+            going = block(place)
+            place = next(places, None)
+        if next(going, _DONE) is not _DONE:
+            begun.append((program.block, going))
+    program.block = last
+
+
+def _pick(schedule: Schedule, choice: random.Random, begun: int, more: bool) -> int:
+    """The place among those that have begun of the one to go on; past them: the next one begins."""
+    if schedule.starve is not None:
+        return 0
+    if schedule.seed:
+        return choice.randrange(begun + more)
+    return begun if more else 0
+
+
+_DONE = object()
+
+
+def _places(across: int, down: int, deep: int) -> Iterator[Place]:
+    """Every block's indices, axis 0 first."""
+    for z in range(deep):
+        for y in range(down):
+            for x in range(across):
+                yield x, y, z

@@ -41,9 +41,9 @@ from engine.cuir.text.quote import block, call, expr
 from engine.errors import TransferError
 from engine.spec.recipes.recipe import Recipe
 from engine.transfer.binding import Workspace
+from engine.transfer.bounds import reads_pairs
 from engine.transfer.linear import tidy
 from engine.transfer.match import Attention
-from engine.transfer.ranges import reads_pairs
 from engine.transfer.rules.base.input_views import is_view, names_in
 from engine.transfer.rules.base.work_sharing import sharing_of
 

@@ -35,9 +35,9 @@ from engine.cuir.static.kernel_names import Fresh
 from engine.cuir.text.quote import block, call, expr, stmt
 from engine.errors import TransferError
 from engine.transfer import bounds, logic
+from engine.transfer.bounds import Range, with_ranges
 from engine.transfer.linear import tidy
 from engine.transfer.match import Attention
-from engine.transfer.ranges import Range, with_ranges
 from engine.transfer.rules.base.input_views import view_of
 from engine.transfer.rules.base.list_layout import (
     ARGS,

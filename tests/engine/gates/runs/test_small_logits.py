@@ -12,7 +12,7 @@ from engine.gates.g1_g2.by_recipe import BY_RECIPE
 from engine.gates.g1_g2.by_spec import BY_SPEC
 from engine.gates.runs.case_run import run_deck
 from engine.gates.runs.subject import Subject, as_declared
-from engine.spec.decks.small_logits import FACTORS, factor_that_shows
+from engine.spec.decks.logit_levels import FACTORS, factor_that_shows
 from tests.engine.gates.test_deck import edited, subject_of
 
 CASE = Case(1, 2, 2, 40, 70, probe_keep=True, modes=())

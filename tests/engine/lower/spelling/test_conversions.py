@@ -19,7 +19,6 @@ from typing import Any
 import pytest
 import torch
 
-from engine.cuir.conversions import UNSIGNED
 from engine.cuir.functions import TooWide
 from engine.cuir.nodes import (
     Assign,
@@ -39,6 +38,7 @@ from engine.cuir.nodes import (
 from engine.cuir.ops.spec import Mismatch
 from engine.cuir.printer import print_expr
 from engine.cuir.scalar import Compiler
+from engine.cuir.static.conversions import UNSIGNED
 from engine.cuir.static.infer import Typer
 from engine.cuir.types import Scalar
 from engine.lift.cpp.syntax import parse_expression

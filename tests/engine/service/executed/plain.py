@@ -30,7 +30,7 @@ def has_nvcc() -> bool:
 
 
 def imported(folder: Path, source: Path = SOURCE, reference: str = "full") -> Path:
-    sizes = ({"B": 1, "Hq": 2, "N": 64, "D": 16},)
+    sizes = ({"B": 1, "Hq": 2, "N": 64, "D": 8},)
     asked = Asked(source, Flags("sm_80"), reference=spec_path(reference), sizes=sizes)
     write_package(replace(asked, dtype="f32"), folder)
     return folder

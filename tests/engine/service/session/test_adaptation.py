@@ -14,8 +14,7 @@ import pytest
 from cubridge_tui.desk import Desk
 from cubridge_tui.model.next_step import Step, owed
 from engine.child import client
-from engine.child.protocol import next_message
-from engine.child.wire import ChildFailed
+from engine.child.wire import ChildFailed, next_message
 from engine.errors import CuirError, StoreError
 from engine.gates.outcome import Found
 from engine.service.session.adaptation import Adaptation, start

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from engine.cost.model import Prediction
-from engine.cost.report import bound_words
+from engine.cost.model import Prediction, bound_words
 from engine.cost.timeline.events import Timeline
 from engine.cuir.changes.ids import assign
 from engine.cuir.nodes import Module

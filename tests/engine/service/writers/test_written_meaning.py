@@ -12,7 +12,7 @@ from engine.service.session.adaptation import Adaptation, start
 from engine.service.session.meanings import standing
 from engine.service.session.session_options import choose_options
 from engine.service.session.workbench import Bench, find_kernel, find_spec
-from engine.service.writers.written_meaning import write_meaning, written_text
+from engine.service.writers.person import write_meaning, written_text
 from engine.types import Origin, Stage
 from sessions.store import Store
 from tests.engine.transfer.llm.shop import make_shop

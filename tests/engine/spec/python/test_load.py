@@ -178,7 +178,7 @@ def test_a_spec_is_parsed_once_for_all_its_loads(
 def test_the_recipe_and_its_words_need_no_torch() -> None:
     code = (
         "import sys; import engine.spec, engine.spec.recipes.recipe_json; "
-        "import engine.spec.recipes.recipe_words; "
+        "import engine.spec.recipes.recipe; "
         "assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[4])

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from engine.errors import SpecError
-from engine.spec.reference.low_precision import run_spec
+from engine.spec.reference.oracle import run_spec
 
 SPEC = """\
 import torch

@@ -14,8 +14,7 @@ from engine.errors import InputError, SpecError
 from engine.resources import specs_dir
 from engine.spec import Recipe, derive_inputs, expected, make_inputs, read_recipe
 from engine.spec.decks.deck_inputs import violated
-from engine.spec.reference.low_precision import run_spec
-from engine.spec.reference.oracle import oracle
+from engine.spec.reference.oracle import oracle, run_spec
 
 Read = Callable[..., Recipe]
 SIZES = {"B": 2, "Hq": 6, "Hkv": 2, "Nq": 9, "Nk": 12, "D": 8, "Dv": 8}
@@ -140,15 +139,8 @@ def test_inputs_of_decks() -> None:
     recipe = read_recipe(spec("bias_gqa"))
     flat, peaked = make_inputs(recipe, SIZES, 3), make_inputs(recipe, SIZES, 3, "peaked")
     assert bool((peaked["q"] == flat["q"] * 10).all())
-    hot = make_inputs(recipe, SIZES, 3, "one-hot")["v"]
-    assert bool((hot[..., :8, :] == torch.eye(8)).all()) and bool(
-        (hot[..., 8:, :] == torch.eye(8)[:4]).all()
-    )
     bias = make_inputs(recipe, SIZES, 3, "bias-inf")["bias"]
     assert bool(torch.isneginf(bias).any()) and not bool(torch.isneginf(flat["bias"]).any())
-    strided = make_inputs(recipe, SIZES, 3, "strided")
-    assert bool((strided["k"] == flat["k"]).all()) and not strided["k"].is_contiguous()
-    assert strided["k"].stride(-1) == 1
     low = make_inputs(recipe, SIZES, 3, dtype=torch.bfloat16)
     assert low["q"].dtype == torch.bfloat16 and low["bias"].dtype == torch.bfloat16
 

@@ -72,6 +72,13 @@ def test_a_block_may_go_on_into_the_next_ops_and_into_a_body(base: Module) -> No
     assert "j <= i" in print_module(made) and "tile_full[" not in print_module(made)
 
 
+def test_search_lines_of_one_place_are_taken_there_whatever_the_id(base: Module) -> None:
+    right = edited(edit(block("s4", "return step", "return step + 1")), base)
+    assert edited(edit(block("s2", "return step", "return step + 1")), base) == right
+    with pytest.raises(AnswerError, match=r"not there\. The op s2 reads"):
+        edited(edit(block("s2", "sync()", "pass")), base)  # of four places none is meant
+
+
 def test_a_whole_function_and_a_whole_module(base: Module) -> None:
     text = "@device\ndef tile_count(args, b, h, q0, *, BM, BN):\n    return ceil_div(args.Nk, BN)"
     new = text.replace("ceil_div(args.Nk, BN)", "ceil_div(min(args.Nk, q0 + BM), BN)")

@@ -18,7 +18,7 @@ from engine.transfer.binding import Binding
 from engine.transfer.llm.editing import ASKED, Edit, best, judge_edit
 from engine.transfer.llm.loop import Attempt, Plan, no_words, run, tokens
 from engine.transfer.llm.outcome import Outcome, Reached
-from engine.transfer.llm.prompt import Comment, Example, Task, code_alone, fenced, first_messages
+from engine.transfer.llm.prompt import Comment, Task, code_alone, fenced, first_messages
 
 GOOD = "```edit\n<<<<<<< s4\nreturn step\n=======\nreturn step + {}\n>>>>>>>\n```"
 EXAMPLE = {
@@ -72,14 +72,13 @@ def test_the_first_prompt_holds_what_it_must(task: Task) -> None:
             task,
             instruction="split the loop $manual",
             comments=(Comment("h2", "too wide"),),
-            examples=(Example("s-1", "causal", (("a = 1", "a = 2"),)),),
         ),
         "THE MANUAL $spec",
     )
     assert "THE MANUAL $spec" in system.text and "<<<<<<< s12" in system.text
     for needed in (
         print_module(task.base, task.ids).strip(), "no rule reads a sink", "`sink` | extra | f32",
-        "split the loop $manual", "h2: too wide", "session s-1", "+a = 2", "cap = 20.0",
+        "split the loop $manual", "h2: too wide", "cap = 20.0",
         "torch.cat([scores, column]",
     ):  # fmt: skip
         assert needed in user.text, needed

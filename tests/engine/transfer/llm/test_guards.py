@@ -19,8 +19,7 @@ from engine.transfer.llm.answer import AnswerError, AnswerRefused, read_answer
 from engine.transfer.llm.apply import apply_answer
 from engine.transfer.llm.bind import Interface, bind
 from engine.transfer.llm.editing import judge_edit
-from engine.transfer.llm.guards import refuse_tricks
-from engine.transfer.llm.names import refuse_names
+from engine.transfer.llm.guards import refuse_names, refuse_tricks
 from engine.transfer.llm.outcome import Outcome, Reached
 from engine.transfer.llm.prompt import Task
 from engine.transfer.rules import apply, plan
@@ -56,11 +55,37 @@ def insert(base: Module, after: str, line: str) -> Module:
         "seen = min(args.Nk + 0 * block_id(0), 4000)",
         "odd = 1 if f(args.Nk) == 4096 else 0",
         "odd = 1 if args.Nk + 0 * block_id(0) > 1e308 * 1e308 else 0",
+        # With a number under a name, or made of those that the kernel is built for.
+        "limit = 4096\nlate = 1 if args.Nk > limit else 0",
+        "limit = 4095\nlate = 1 if args.Nk > limit + 1 else 0",
+        "limit = 1\nif args.Nk > 0:\n    limit = 4096\nlate = min(args.Nk, limit)",
+        "rows = args.Nk\nlimit = D * 32\nlate = 1 if rows > limit else 0",
+        "late = 1 if args.Nk > D * 32 else 0",
+        "late = args.Nk // (BM * BN)",
+        "late = 1 if args.Nk > D * D else 0",
+        "late = args.Nk // (2 * 2 * 2 * 2 * 2 * 2 * 2 * 2 * 2 * 2 * 2 * 2)",
+        "late = 1 if args.Nk > 4096.0 else 0",
     ],
 )
 def test_sizes_are_not_singled_out(base: Module, line: str) -> None:
     with pytest.raises(AnswerRefused, match="singles out sizes"):
         refuse_tricks(base, insert(base, "s59", line), frozenset())
+
+
+@pytest.mark.parametrize(
+    ("helper", "call"),
+    [
+        ("def late(n: i32) -> i32:\n    return 1 if n > 4096 else 0", "late(args.Nk)"),
+        ("def late(n: i32, most: i32) -> i32:\n    return min(n, most)", "late(args.Nk, 4096)"),
+        ("def late(n: i32, *, MOST) -> i32:\n    return min(n, MOST)", "late[4096](args.Nk)"),
+        ("def late(n: i32, *, MOST) -> i32:\n    return min(n, MOST)", "late[BM * BN](args.Nk)"),
+    ],
+)
+def test_a_function_of_ones_own_singles_out_no_size(base: Module, helper: str, call: str) -> None:
+    text = print_module(insert(base, "s59", f"found = {call}"))
+    made = parse_module(text.replace("@kernel", f"@device\n{helper}\n\n\n@kernel", 1))
+    with pytest.raises(AnswerRefused, match="late singles out sizes"):
+        refuse_tricks(base, made, frozenset())
 
 
 def test_ordinary_comparisons_stay(base: Module) -> None:
@@ -74,6 +99,14 @@ def test_ordinary_comparisons_stay(base: Module) -> None:
         "blocks = ceil_div(args.Nk, BN)",
         "blocks = max(1, ceil_div(args.Nq, 16))",
         "mine = 1 if block_id(0) * 64 < args.Nq else 0",
+        "short = 1 if args.Nk <= BN else 0",
+        "few = 1 if args.Nk <= STAGES * BN else 0",
+        "more = 2 * BN\nlate = max(args.Nk - more, 0)",
+        # As the rules write a mask, threads by tiles, and a factor that is none of a size.
+        "p = keep(s, lambda i, j: (j < args.Nk) & ((j <= i) | (j < 128)), at=[q0, 0])",
+        "lanes = max(1, min(ceil_div(args.Nk, BN), 32))\nwarps = min(4 * lanes, 64)",
+        "factor = log(f32(args.Nk)) * 1.4426950408889634",
+        "limit = 128\nfar = 1 if args.Nk > limit else 0",
     ):
         refuse_tricks(base, insert(base, "s59", line), frozenset({128}))
 

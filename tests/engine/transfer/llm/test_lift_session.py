@@ -18,8 +18,7 @@ from engine.errors import InputError
 from engine.lift.files.meanings import Meaning, with_meanings
 from engine.llm.record import Recorder, Replayer
 from engine.llm.types import Client
-from engine.service.models.llm import Outgoing
-from engine.service.models.llm_conversation import Result
+from engine.service.models.llm_conversation import Outgoing, Result
 from engine.service.models.llm_lift import ModelLift, Said
 from engine.service.session.adaptation import Adaptation, start
 from engine.service.session.meanings import decide_meanings, standing, step_of

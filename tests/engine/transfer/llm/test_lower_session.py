@@ -20,7 +20,7 @@ from engine.llm.types import Client
 from engine.lower import lower as lower_module
 from engine.lower.spans import allowed_spans, verify_spans
 from engine.lower.spelling.templates import default_templates
-from engine.service.models.llm import Outgoing
+from engine.service.models.llm_conversation import Outgoing
 from engine.service.models.llm_lower import ModelLower, accept_lowering, decide_lowering
 from engine.service.session.adaptation import Adaptation, start
 from engine.service.session.content import LIFTED

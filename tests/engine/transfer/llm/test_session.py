@@ -22,13 +22,8 @@ from engine.llm.errors import Exhausted
 from engine.llm.record import Recorder, Replayer
 from engine.llm.settings import Prices, Secret, Settings
 from engine.llm.types import Client, Message
-from engine.service.models.llm import (
-    ModelTransfer,
-    Outgoing,
-    Wish,
-    accepted_example,
-    offered_examples,
-)
+from engine.service.models.llm import ModelTransfer, Wish
+from engine.service.models.llm_conversation import Outgoing
 from engine.service.models.llm_gates import ModelGates
 from engine.service.session.adaptation import Adaptation, start
 from engine.service.session.content import LIFTED
@@ -38,7 +33,7 @@ from engine.service.session.workbench import Bench, find_kernel, find_spec
 from engine.service.upkeep.recheck import recheck
 from engine.transfer.llm.editing import Edit, best
 from engine.transfer.llm.outcome import Outcome, Reached
-from engine.transfer.llm.prompt import Comment, Example, render
+from engine.transfer.llm.prompt import Comment, render
 from engine.types import (
     TOO_SLOW,
     Artifact,
@@ -403,8 +398,8 @@ def test_what_goes_anew_is_shown_anew(
     model.run(0, 1)
     model.run(0, 1)
     assert len(seen) == 1 and "key" in seen[0].words()
-    model.run(0, 1, Wish(examples=(Example("s-1", "another one", (("a = 1", "a = 2"),)),)))
-    assert len(seen) == 2 and "session s-1" in seen[1].words()
+    model.run(0, 1, Wish("fewer statements"))
+    assert len(seen) == 2 and "your instruction" in seen[1].words()
 
 
 def test_a_prompt_can_be_read_edited_and_resent(
@@ -459,33 +454,6 @@ def test_some_hunks_are_accepted_and_the_rest_sent_back(
     work.accept_all(second.proposal)
     assert print_module(work.target).count("sink_log2 - top * scale_log2") == 1
     assert work.judge_target().kind is VerdictKind.PASS
-
-
-def test_accepted_edits_are_cited_and_seen_before(
-    opened: Open, serve: Callable[..., tuple[Server, ServerClient]], sink_spec: Path, bench: Bench
-) -> None:
-    other = opened(find_spec("causal"))
-    proposal = other.propose_by_rules()
-    other.accept_all(proposal)
-    with pytest.raises(InputError, match="no accepted edit"):
-        accepted_example(other.session)
-    other.lower()
-    for gate in (Gate.G1, Gate.G2, Gate.G3):  # as judged: only what follows is looked at here
-        other.give(other.found(gate, time.monotonic(), Found(True, "", {})))
-    other.accept()
-    example = accepted_example(bench.store.load(other.writer.id))
-    # It is offered to other sessions of the same kernel, and to no other kernel's.
-    work = opened(sink_spec)
-    assert offered_examples(bench.store, "flash_fwd_sm80", work.writer.id)[0] == example
-    assert example not in offered_examples(bench.store, "flash_fwd_sm80", other.writer.id)
-    assert offered_examples(bench.store, "flash_fwd_sm90") == ()
-    server, client = serve(acts.answer("no"))
-    seen: list[Outgoing] = []
-    model = transfer(work, client, consent=heeding(seen))
-    model.run(0, 1, Wish(examples=(example,)))
-    assert f"session {other.writer.id}" in server.asked[0].prompt
-    assert "+" + proposal.hunks[0].after.split("\n")[0] in server.asked[0].prompt
-    assert any(other.writer.id in part.name and part.bytes > 100 for part in seen[0].parts)
 
 
 def test_comments_of_a_kernel_are_never_sent(

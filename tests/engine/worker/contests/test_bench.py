@@ -14,13 +14,19 @@ from engine.worker.contests import bench
 from engine.worker.contests.full_size import UNCOMPARED
 from engine.worker.contests.rivals import Absent, Taking, Way, dense_mask, mask_of
 from engine.worker.contests.timing import Ceilings
-from engine.worker.launches.launched_kernels import foreign_kernels
 from engine.worker.launches.specialisation import Subject
-from engine.worker.orchestration import rates
-from engine.worker.problems.problem_sizes import Case, accuracy_deck, around, constants, probe_deck
-from engine.worker.problems.recipe_by_head import one_head
+from engine.worker.orchestration.device import peak_tflops
+from engine.worker.problems.one_head import one_head
+from engine.worker.problems.problem_sizes import (
+    Case,
+    accuracy_deck,
+    around,
+    constants,
+    label,
+    probe_deck,
+)
 from engine.worker.problems.specrun import SpecRun
-from engine.worker.problems.timed_shapes import label
+from engine.worker.verification.verify import foreign_kernels
 from tests.engine.gpu.fakes import CAUSAL_SPEC, Fake, causal_recipe, subject
 
 CASE = Case(2, 4, 2, 40, 40, seed=5)
@@ -102,7 +108,7 @@ def test_a_time_is_refused_where_no_card_has_it(found: Subject, ms: float, refus
     """Full attention at head size 256 on an H200: above the measured matmul, below the peak."""
     flops = 2 * 512 * 32 * 8192.0**2
     device = {"capability": [9, 0], "multiprocessors": 132, "clocks_max_sm": "1980 MHz"}
-    most = Ceilings(rates.peak_tflops(device) or math.inf, 4000.0 / bench.ROOF)
+    most = Ceilings(peak_tflops(device) or math.inf, 4000.0 / bench.ROOF)
     sizes = {"B": 2, "Hq": 16, "Hkv": 16, "Nq": 8192, "Nk": 8192, "D": 256, "Dv": 256}
     least = bench.floor_ms(found, sizes, flops, most)
     assert (ms < least) is refused

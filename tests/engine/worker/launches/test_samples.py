@@ -12,7 +12,7 @@ import torch
 
 from engine.child.client import Child
 from engine.gates.g1_g2.recomputed_samples import recompute
-from engine.gpu.recomputed import first_difference
+from engine.gpu.result import first_difference
 from engine.gpu.schema import fault_of_rows
 from engine.spec.python.signature import signature_of, signature_to_json
 from engine.spec.recipes.recipe_json import recipe_to_json

@@ -18,7 +18,7 @@ from engine.worker.contests.rivals import Mask, bare_rivals
 from engine.worker.contests.timing import Timing
 from engine.worker.contests.whole_function import Whole, rated, whole_row, work_of
 from engine.worker.orchestration.checklist import ALL_PAIRS, UNCOUNTED
-from engine.worker.orchestration.rates import Rate, peak_tflops, rate_of
+from engine.worker.orchestration.device import Rate, peak_tflops, rate_of
 from engine.worker.problems.problem_sizes import Case
 from tests.engine.gpu.fakes import CAUSAL_SPEC, Fake
 from tests.engine.worker.verification.test_unread import SINK, SINK_SPEC, unread

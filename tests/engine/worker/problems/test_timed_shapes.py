@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.worker.contests.timing import clock_medians
-from engine.worker.problems.timed_shapes import cases_of, label, parse_shape
+from engine.worker.problems.problem_sizes import cases_of, label, parse_shape
 
 SIZE = st.integers(1, 10**6)
 

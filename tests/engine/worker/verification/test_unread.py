@@ -36,7 +36,7 @@ from engine.worker.orchestration.manifest import read_job
 from engine.worker.orchestration.mutants import mutants_of
 from engine.worker.orchestration.results import judge
 from engine.worker.problems import problem_sizes as cases
-from engine.worker.problems.function_by_head import one_head_by_spec, separable
+from engine.worker.problems.one_head import one_head_by_spec, separable
 from engine.worker.problems.problem_sizes import Case
 from engine.worker.verification.checks import (
     check_far,

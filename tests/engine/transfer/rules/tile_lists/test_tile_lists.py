@@ -36,11 +36,10 @@ from engine.cuir.static.kernel_names import Fresh
 from engine.lower.spelling.legal import legal
 from engine.spec.recipes.recipe import Input, Recipe
 from engine.transfer.binding import Binding
-from engine.transfer.bounds import certain, possible
+from engine.transfer.bounds import certain, possible, reads_pairs, with_ranges
 from engine.transfer.fill import UNFILLED, fill_arguments
 from engine.transfer.logic import factored
 from engine.transfer.match import find_attention
-from engine.transfer.ranges import reads_pairs, with_ranges
 from engine.transfer.rules import apply, plan
 from engine.transfer.schedule import KEY, ROW
 from engine.transfer.workspace import launch_constants
