@@ -5,7 +5,9 @@
 Each operator changes one instruction of a kernel of tests/engine/ptx/kernels. A fault is *found*
 where the run has a finding or the output is wrong; a finding is *at its line* where one of its two
 accesses stands at the changed instruction's line, or where the fault is a lost wait or barrier and
-the finding names two accesses that it would have ordered. Where nothing shows, `why` is what a run
+the finding names two accesses that it would have ordered. Of a wrong output the numbers on the way
+to it are told (`engine.foreign.numbers`); it is *told at its line* where one of the lines that are
+named is the changed instruction's. Where nothing shows, `why` is what a run
 says of it: not executed, the same bytes, a change within rounding; or what the machine takes as
 given (`UNSEEN`).
 """
@@ -17,19 +19,26 @@ import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from engine.errors import InputError
+from engine.foreign.check import ADDRESSED
+from engine.foreign.numbers.first import first_wrong
+from engine.foreign.numbers.flow import origin
+from engine.foreign.numbers.told import Told, told
+from engine.foreign.numbers.watched import steps, watched
 from engine.ptx.findings import Finding
+from engine.ptx.isa.observe import Observer
 from engine.ptx.syntax import (
     Address,
     Immediate,
     Instruction,
     Kernel,
+    Location,
     Module,
     Register,
     Special,
@@ -39,6 +48,7 @@ from engine.ptx.syntax import (
 from tests.engine.ptx import kernels
 
 ROOT = Path(__file__).resolve().parent.parent
+TOLD = "told at its line"
 EACH = 5  # sites of one operator in one kernel
 
 
@@ -54,9 +64,10 @@ class Result:
     kernel: str
     operator: str
     line: str
-    verdict: str  # at its line, found, wrong output, refused, nothing
+    verdict: str  # at its line, told at its line, found, wrong output, refused, nothing
     said: str
     why: str = ""  # nothing shows
+    named: int = 0  # lines, of a wrong output
 
 
 def _with(kernel: Kernel, k: int, *code: Instruction, registers: str = "") -> Kernel:
@@ -293,13 +304,44 @@ def judge(name: str, module: Module, fault: Fault, most: int, seed: int | None =
             )  # fmt: skip
             if ordered or lines & chain:
                 return Result(name, fault.operator, line, "at its line", _said(f))
-        return Result(name, fault.operator, line, "found", _said(outcome.findings[0]))
-    unset = made.tensors[-1].set
-    if made.error() > made.bound or (unset is not None and not unset.all()):
-        said = f"error {made.error():.3g}" if unset is None or unset.all() else "not all written"
-        return Result(name, fault.operator, line, "wrong output", said)
+        first = outcome.findings[0]
+        way = origin(changed, first.at) if first.kind in ADDRESSED else []
+        near, named = _lines(way)
+        return Result(name, fault.operator, line, TOLD if chain & near else "found", _said(first),
+                      "", len(named))  # fmt: skip
+    known = made.tensors[-1].set
+    if made.error() > made.bound or (known is not None and not known.all()):
+        said = [f"error {made.error():.3g}" if known is None or known.all() else "not all written"]
+        told = _told(name, changed, made)
+        near, named = _lines(told.named)
+        return Result(name, fault.operator, line,
+                      TOLD if str(fault.at.source) in near else "wrong output",
+                      "; ".join([*said, *told.lines]), "", len(named))  # fmt: skip
     return Result(name, fault.operator, line, "nothing", "",
                   _why(name, module, fault, line, made))  # fmt: skip
+
+
+def _told(name: str, module: Module, made: kernels.Made) -> Told:
+    """What `cubridge check` tells of such an output."""
+    observer, output = Observer(), made.tensors[-1]
+    seen, sites = watched(module)
+    kernels.execute(name, seen, observer=observer)
+    by = set(output.by.tolist())
+    stores = [at for k in module.kernels.values() for at in k.code if at.line in by]
+    first = None if made.numbers is None else first_wrong(made.numbers, steps(observer, sites))
+    return told(first, module, stores, lambda at: str(_own(at)).rsplit("/", 1)[-1])
+
+
+def _lines(instructions: Sequence[Instruction]) -> tuple[set[str], set[str]]:
+    """The lines that instructions are of, with all that they were inlined at; and those told."""
+    known = [at for at in instructions if at.source is not None]
+    chains = (x for at in known if at.source is not None for x in at.source.chain())
+    return set(map(str, chains)), {str(_own(at)) for at in known}
+
+
+def _own(at: Instruction) -> Location | None:
+    """Its line in the kernel's own file, where it is of one."""
+    return None if at.source is None else at.source.within(str(kernels.FOLDER))
 
 
 def _said(finding: Finding) -> str:

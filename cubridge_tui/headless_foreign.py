@@ -148,21 +148,27 @@ def _reported(checked: Checked, path: Path) -> tuple[dict[str, Any], list[str]]:
         ],
         "differences": [
             {"tensor": d.tensor, "at": list(d.at), "expected": d.expected, "got": d.got,
-             "bound": d.bound, "wrong": d.wrong, "of": d.of}
+             "bound": d.bound, "wrong": d.wrong, "of": d.of, "which": d.which}
             for d in wrong
         ],
+        "why": list(checked.why),
         "seconds": sum(launch.seconds for launch in checked.launches), "nvcc": checked.nvcc,
     }  # fmt: skip
-    lines = [_sentence(f, at, path) for f, at in zip(findings, places, strict=True)]
-    return row, lines + [f"{path}: {d} ({checked.case})" for d in wrong]
+    lines = [_sentence(checked, f, at, path) for f, at in zip(findings, places, strict=True)]
+    lines += [f"{path}: {d} ({checked.case})" for d in wrong]
+    if checked.why:  # only where something differs
+        lines[-1] = "\n    ".join([lines[-1], *checked.why])
+    return row, lines
 
 
-def _sentence(finding: Finding, at: str, source: Path) -> str:
-    from engine.foreign.check import place
+def _sentence(checked: Checked, finding: Finding, at: str, source: Path) -> str:
+    from engine.foreign.check import made_at, place
 
     text = f"{at}: {finding.kind}: {finding.words} (block {finding.block}, thread {finding.thread})"
     if finding.other is not None:
         text += f"\n    the other access: {place(finding.other, source)}"
+    if made := made_at(checked, finding, source):
+        text += f"\n    its address is made at {made}"
     return text
 
 

@@ -16,8 +16,11 @@ from engine.errors import InputError
 from engine.files import read_text
 from engine.foreign.cases import Case, complete, draw, usual_cases
 from engine.foreign.compile import Compiled, Flags, compile_kernel
+from engine.foreign.explain import explain
 from engine.foreign.includes import reached, read_included
 from engine.foreign.launcher import Launcher, read_launcher
+from engine.foreign.numbers.flow import origin
+from engine.foreign.numbers.told import in_order, places
 from engine.foreign.reach import Launches, kernel_words, preprocessed, reached_functions
 from engine.foreign.record import Executed, execute, launched
 from engine.foreign.reference import Difference, Reference, compare, read_reference, want
@@ -25,6 +28,7 @@ from engine.ptx.findings import Finding
 from engine.ptx.syntax import Instruction, Location, Module
 
 VALUES = ("random", "peaked")  # what a case that a person names is run with
+ADDRESSED = ("out of bounds", "misaligned", "race", "early read")
 ELEMENTS = ("bf16", "f16", "f32")  # of tensors whose type the caller chooses
 
 
@@ -38,6 +42,9 @@ class Checked:
         skipped: why the reference gave nothing to compare with.
         not_launched: kernels that the launcher reaches and that no case launches, with their lines.
         nvcc: what compiling took before all cases, in seconds of the clock and of all processors.
+        why: of the first case that differs: which of its numbers are the reference's, and the first
+            that are not.
+        module: what was executed.
     """
 
     case: Case
@@ -47,6 +54,8 @@ class Checked:
     skipped: str = ""
     not_launched: tuple[str, ...] = ()
     nvcc: tuple[float, float] = (0.0, 0.0)
+    why: tuple[str, ...] = ()
+    module: Module | None = None
 
     @property
     def findings(self) -> Iterator[Finding]:
@@ -94,13 +103,15 @@ def check_kernel(
     """
     with _prepared(asked, said, child) as at:
         nvcc = at.compiled.seconds, at.compiled.processor
+        explained = False
         for case in at.cases:
             entry, sizes = at.entries[case.dtype], complete(at.entries[case.dtype], case.sizes)
             if at.reference is None or at.child is None:
                 inputs = draw(entry, sizes)
                 _, made = execute(at.compiled, entry, sizes, inputs, {}, asked.flags.arch,
                                   at.folder, memory_only=True)  # fmt: skip
-                yield Checked(case, tuple(made), not_launched=at.not_launched, nvcc=nvcc)
+                yield Checked(case, tuple(made), not_launched=at.not_launched, nvcc=nvcc,
+                              module=at.compiled.module)  # fmt: skip
                 continue
             if not at.reference.allows(sizes):
                 raise InputError(f"{at.reference.path.name} is not defined for {case}")
@@ -113,7 +124,20 @@ def check_kernel(
                 asked.flags.arch, at.folder,
             )  # fmt: skip
             differences, errors = compare(wanted, entry, outputs)
-            yield Checked(case, tuple(made), tuple(differences), errors, "", at.not_launched, nvcc)
+            why: tuple[str, ...] = ()
+            if differences and not explained and not any(x.findings for x in made):
+                explained = True  # other cases differ by the same fault, or by the next one
+                said(f"{case}: following its numbers")
+                again = want(at.reference, entry, sizes, case.values, case.seed, at.child,
+                             at.folder, numbers=True)  # fmt: skip
+                if not isinstance(again, str):
+                    why = explain(
+                        at.compiled, entry, again, at.reference.scalars, asked.flags.arch,
+                        at.folder, made, differences[0],
+                        lambda x: place_words(x, asked.source),
+                    ).lines  # fmt: skip
+            yield Checked(case, tuple(made), tuple(differences), errors, "", at.not_launched, nvcc,
+                          why, at.compiled.module)  # fmt: skip
 
 
 def kernels_of_cases(
@@ -228,6 +252,22 @@ def place(instruction: Instruction, source: Path) -> Location | Instruction:
         return instruction
     own = [p for p in at.chain() if Path(p.file).resolve() == source.resolve()]
     return replace(own[0], file=str(source)) if own else at
+
+
+def place_words(instruction: Instruction, source: Path) -> str:
+    """Its line in the source, with the line that calls the function which that is in."""
+    at = place(instruction, source)
+    chain = instruction.source.chain() if instruction.source else ()
+    own = [p.line for p in chain if Path(p.file).resolve() == source.resolve()]
+    return f"{at} (from {own[1]})" if len(own) > 1 else str(at)
+
+
+def made_at(checked: Checked, finding: Finding, source: Path) -> str:
+    """The lines that make the address of an access that is wrong; "" where that is not to blame."""
+    if checked.module is None or finding.kind not in ADDRESSED:
+        return ""
+    made = in_order(origin(checked.module, finding.at))
+    return places(made, lambda x: place_words(x, source))
 
 
 def shorter(findings: Sequence[Finding], source: Path) -> list[Finding]:

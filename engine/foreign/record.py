@@ -47,11 +47,13 @@ class Executed:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """An output as the launches left it: its bits, and which of its bytes hold a value."""
+    """An output as the launches left it: its bits, which of its bytes hold a value, and the PTX
+    line that wrote each byte last."""
 
     dtype: str
     data: Array
     known: Array
+    by: Array
 
 
 def arguments(
@@ -144,7 +146,7 @@ def _outputs(
     launcher: Launcher, tensors: list[Tensor], returned: list[Written]
 ) -> dict[str, Written]:
     held = zip(launcher.tensors, tensors, strict=False)
-    out = {p.means: Written(p.dtype, t.data, np.ones(0) if t.set is None else t.set)
+    out = {p.means: Written(p.dtype, t.data, np.ones(0) if t.set is None else t.set, t.by)
            for p, t in held if p.output}  # fmt: skip
     out |= {p.means: w for p, w in zip(launcher.returned, returned, strict=False)}
     if not out:
@@ -158,12 +160,14 @@ def _outputs(
 def _returned(event: Mapping[str, Any], tensors: list[Tensor]) -> Written:
     """A tensor that the launcher returned, as it is after all launches before."""
     data, known, start = _bytes(tensors, int(event["address"]))
+    by = tensors[int(event["address"]) - GLOBAL >> WINDOW].by
     size = SIZES[event["type"]]
     part = slice(start, start + size * math.prod(event["sizes"]))
     bits = data[part].view(np.dtype(f"u{size}")).reshape(event["sizes"])
     return Written(
-        event["type"], bits, np.ones(bits.nbytes, np.bool_) if known is None else known[part]
-    )
+        event["type"], bits, np.ones(bits.nbytes, np.bool_) if known is None else known[part],
+        by[part],
+    )  # fmt: skip
 
 
 def _events(

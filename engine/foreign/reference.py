@@ -16,6 +16,8 @@ import numpy as np
 from engine.child.client import Child
 from engine.errors import InputError, SpecError
 from engine.foreign.launcher import SIZES, Launcher, Parameter
+from engine.foreign.numbers.expected import Attention
+from engine.foreign.numbers.told import elements
 from engine.foreign.record import Written
 from engine.ptx.floats import from_half
 from engine.scalar_algebra.evaluate import evaluate
@@ -88,13 +90,18 @@ class Wanted:
     bound: float
     lse: Array | None = None
     lse_bound: float = 0.0
+    numbers: Attention | None = None
 
 
 def want(
     reference: Reference, launcher: Launcher, sizes: Mapping[str, int], values: str, seed: int,
-    child: Child, folder: Path,
+    child: Child, folder: Path, numbers: bool = False,
 ) -> Wanted | str:  # fmt: skip
-    """The reference's case, or why it has none."""
+    """The reference's case, or why it has none.
+
+    Args:
+        numbers: also what leads to O, where it is a softmax's plain sum.
+    """
     for old in folder.glob("*.npy"):
         old.unlink()
     types = {p.means: p.dtype for p in launcher.tensors if not p.output}
@@ -102,19 +109,24 @@ def want(
         "wanted",
         {"spec": str(reference.path), "options": dict(reference.options),
          "recipe": reference.recipe, "sizes": dict(sizes), "values": values, "seed": seed,
-         "types": types, "folder": str(folder)},
+         "types": types, "folder": str(folder), "numbers": numbers},
     )  # fmt: skip
     if "skipped" in answer:
         return str(answer["skipped"])
     inputs = {name: np.load(folder / f"{name}.npy") for name in types}
     lse = None if answer["lse_bound"] is None else np.load(folder / "lse.npy")
-    return Wanted(answer["sizes"], inputs, np.load(folder / "o.npy"), answer["bound"], lse,
-                  answer["lse_bound"] or 0.0)  # fmt: skip
+    o, way = np.load(folder / "o.npy"), None
+    if numbers and (folder / "keep.npy").exists():
+        products, scores, keep = (
+            np.load(folder / f"{n}.npy") for n in ("products", "scores", "keep")
+        )
+        way = Attention(products, scores, keep, o)
+    return Wanted(answer["sizes"], inputs, o, answer["bound"], lse, answer["lse_bound"] or 0.0, way)
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The first element of an output that is wrong, and how many are."""
+    """The first element of an output that is wrong, how many are, and which in words."""
 
     tensor: str
     at: tuple[int, ...]
@@ -123,13 +135,16 @@ class Difference:
     bound: float
     wrong: int
     of: int
+    which: str
 
     def __str__(self) -> str:
         place = ", ".join(f"{n}={x}" for n, x in zip("bhid", self.at, strict=False))
+        which = f" ({self.which})" if self.which else ""
         got = "nothing wrote it" if self.got is None else f"got {self.got:.6g}"
         return (
-            f"{self.tensor.upper()} is wrong in {self.wrong} of {self.of} elements: the first at "
-            f"{place}: expected {self.expected:.6g}, {got} (allowed error {self.bound:.2g})"
+            f"{self.tensor.upper()} is wrong in {self.wrong} of {self.of} elements{which}: the "
+            f"first at {place}: expected {self.expected:.6g}, {got} (allowed error "
+            f"{self.bound:.2g})"
         )
 
 
@@ -158,7 +173,7 @@ def compare(
             value = float(got[at]) if known[at] else None
             differences.append(
                 Difference(p.means, at, float(expected[at]), value, bound, int(wrong.sum()),
-                           wrong.size)
+                           wrong.size, elements(wrong, ~known, "bhid"[: wrong.ndim]))
             )  # fmt: skip
     return differences, errors
 

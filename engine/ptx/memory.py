@@ -36,11 +36,22 @@ class Tensor:
     Args:
         data: its values; a run leaves there what the kernel wrote.
         set: which bytes hold a value; None: all.
+        lines: of the last run, the PTX line that last wrote each granule of global memory, where
+            this tensor begins there, and the bytes of a granule.
     """
 
     name: str
     data: Values
     set: Values | None = None
+    lines: tuple[Values, int, int] | None = None
+
+    @property
+    def by(self) -> Values:
+        """The PTX line that wrote each byte last; 0 where nothing did."""
+        if self.lines is None:
+            return np.zeros(self.data.nbytes, np.int32)
+        lines, start, granule = self.lines
+        return lines[start // granule :].repeat(granule)[: self.data.nbytes]
 
     @staticmethod
     def output(name: str, data: Values) -> Tensor:
@@ -111,6 +122,8 @@ class Memory:
                 tensor.data.reshape(-1).view(np.uint8)[:] = self.spaces["global"][0, part]
                 if tensor.set is not None:
                     tensor.set[:] = self.set["global"][part]
+                    lines = self.history["global"].write_line
+                    tensor.lines = lines, int(start), self.granule
 
     # Checks.
 

@@ -39,7 +39,8 @@ def wanted(payload: Mapping[str, Any]) -> dict[str, Any]:
     Args:
         payload: the reference (`spec`, `options`, its `recipe` or None), `sizes`, how values are
             drawn (`values`, `seed`), the kernel's type of each tensor that it takes (`types`, by
-            role or name), and the `folder` for NAME.npy of each, o.npy and lse.npy.
+            role or name), and the `folder` for NAME.npy of each, o.npy and lse.npy; with `numbers`
+            also products.npy, scores.npy and keep.npy, where O is the softmax's plain sum.
 
     Returns:
         All sizes of the case; `bound` of O's error, and `lse_bound`, None where the reference has
@@ -68,6 +69,9 @@ def wanted(payload: Mapping[str, Any]) -> dict[str, Any]:
         if read is not None:
             said = expected(asked, wide | tables)
             lse, empty = said.lse, said.empty
+            if payload.get("numbers") and _plain(asked):
+                for name in ("products", "scores", "keep"):
+                    np.save(folder / f"{name}.npy", getattr(said, name).contiguous().numpy())
     # Rows that keep no key are 0, whatever the reference makes of them.
     o, plain = (t.masked_fill(empty[..., None], 0.0) for t in (o, plain))
     if not bool(o.isfinite().all()):
@@ -77,6 +81,12 @@ def wanted(payload: Mapping[str, Any]) -> dict[str, Any]:
         np.save(folder / "lse.npy", lse.contiguous().numpy())
     bound = 2 * _largest(plain - o) + 2 * roundoff(element) * _largest(o)
     return {"sizes": sizes, "bound": bound, "lse_bound": None if lse is None else _lse_bound(lse)}
+
+
+def _plain(asked: Recipe) -> bool:
+    """Whether O is sum_j softmax(scores)_j V_j and nothing else."""
+    more = (asked.weight, asked.late, asked.sink, asked.other)
+    return all(x is None for x in more) and not asked.changes_output
 
 
 def _lse_bound(lse: Tensor) -> float:

@@ -134,13 +134,16 @@ class Expected:
 
     `o` [B, Hq, Nq, Dv] with rows that keep nothing 0; `lse` [B, Hq, Nq], the logarithm of the
     softmax's sum, a sink included, natural or in the base that the spec has, for such rows -inf or
-    the sink, None without softmax; `keep` and `weights` [B, Hq, Nq, Nk].
+    the sink, None without softmax; `keep`, `weights`, and of each pair q . k and the score made of
+    it (`products`, `scores`) [B, Hq, Nq, Nk].
     """
 
     o: torch.Tensor
     lse: torch.Tensor | None
     keep: torch.Tensor
     weights: torch.Tensor
+    products: torch.Tensor
+    scores: torch.Tensor
 
     @property
     def empty(self) -> torch.Tensor:
@@ -166,7 +169,7 @@ def expected(recipe: Recipe, inputs: Mapping[str, torch.Tensor], rounded: bool =
     k, v = k[:, head], v[:, head]
     env["x"] = q @ k.transpose(-1, -2)
     rows = {i.name: widened(inputs[i.name]) for i in recipe.inputs if i.role in ("q", "k")}
-    keep, weights, lse = weighed(recipe, env | rows)
+    keep, scores, weights, lse = weighed(recipe, env | rows)
     if lse is not None and recipe.lse == "2":
         lse = lse / math.log(2.0)
     o = _kept_sum(weights, keep, v)
@@ -178,21 +181,22 @@ def expected(recipe: Recipe, inputs: Mapping[str, torch.Tensor], rounded: bool =
     if recipe.output != OUTPUT:
         value = evaluated(recipe.output, {**row, OUTPUT.id: o})
         o = _broadcast(value, tuple(o.shape)).to(torch.float64)
-    return Expected(o.masked_fill(~keep.any(-1, keepdim=True), 0.0), lse, keep, weights)
+    o = o.masked_fill(~keep.any(-1, keepdim=True), 0.0)
+    return Expected(o, lse, keep, weights, env["x"], scores)
 
 
 def weighed(
     recipe: Recipe, env: Mapping[str, Any]
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-    """What is kept and the weights in the output's sum, 0 where nothing is, of the products `x`
-    [..., rows, keys] in `env`; and the natural logarithm of the softmax's sum [..., rows]. All
-    float64."""
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:
+    """What is kept, the scores, and the weights in the output's sum, 0 where nothing is, of the
+    products `x` [..., rows, keys] in `env`; and the natural logarithm of the softmax's sum
+    [..., rows]. All float64."""
     shape = tuple(env["x"].shape)
     keep = _broadcast(evaluate(recipe.keep, env), shape).to(torch.bool)
     score = _broadcast(evaluated(recipe.score, env), shape).to(torch.float64)
     if recipe.weight is not None:
         weights = _broadcast(evaluate(recipe.weight, {**env, "s": score}), shape).to(torch.float64)
-        return keep, weights.masked_fill(~keep, 0.0), None
+        return keep, score, weights.masked_fill(~keep, 0.0), None
     masked = _with_sink(recipe, env, score.masked_fill(~keep, -torch.inf))
     lse = torch.logsumexp(masked, -1) if masked.size(-1) else torch.full(shape[:-1], -torch.inf)
     lse = lse.to(torch.float64)
@@ -201,7 +205,7 @@ def weighed(
     weights = torch.where(nothing, 0.0, torch.softmax(masked, -1))[..., : shape[-1]]
     if recipe.late is not None:
         weights = weights * _broadcast(evaluated(recipe.late, env), shape).to(torch.float64)
-    return keep, weights.masked_fill(~keep, 0.0), lse
+    return keep, score, weights.masked_fill(~keep, 0.0), lse
 
 
 def rounding_of_lse(

@@ -84,7 +84,7 @@ def _band(
     recipe: Recipe, env: dict[str, Any], v: Tensor, other: tuple[Tensor, ...] | None
 ) -> tuple[Tensor, Tensor, Tensor]:
     """What `one_head` gives of some rows; `other` is O and its size of another attention."""
-    keep, weights, _ = weighed(recipe, env)
+    keep, _, weights, _ = weighed(recipe, env)
     live = keep.any(-1)
     o, size = weights @ v, weights.abs() @ v.abs()
     names = {**of_row(env), "d": torch.arange(v.shape[1])[None, :]}

@@ -13,7 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from engine.foreign.numbers.expected import Attention
 from engine.ptx.floats import from_half, to_half
+from engine.ptx.isa.observe import Observer
 from engine.ptx.launch import Launch, Outcome, run
 from engine.ptx.memory import GLOBAL, HALF, WINDOW, Tensor
 from engine.ptx.parser import parse_module
@@ -51,12 +53,14 @@ def module_of(name: str) -> Module:
 
 @dataclass(frozen=True)
 class Made:
-    """A launch, its tensors (the last one is the output), and what the output has to be."""
+    """A launch, its tensors (the last one is the output), what the output has to be, and the
+    numbers that lead to it where the kernel computes softmax attention."""
 
     launch: Launch
     tensors: list[Tensor]
     expected: Array
     bound: float
+    numbers: Attention | None = None
 
     def error(self) -> float:
         """The largest difference to the reference; infinite for what is no number."""
@@ -66,11 +70,13 @@ class Made:
         return float(np.where(np.isnan(gap), np.inf, gap).max())
 
 
-def _attention(q: Array, k: Array, v: Array, scale: float) -> Array:
-    s = q.astype(np.float64) @ k.astype(np.float64).T * scale
-    p = np.exp2(s - s.max(-1, keepdims=True))
-    out: Array = p @ v.astype(np.float64) / p.sum(-1, keepdims=True)
-    return out
+def _attention(q: Array, k: Array, v: Array, scale: float) -> Attention:
+    """Of rows and keys of one head; the scale is of scores in base 2."""
+    x = q.astype(np.float64) @ k.astype(np.float64).T
+    p = np.exp2((x - x.max(-1, keepdims=True)) * scale)
+    out = p @ v.astype(np.float64) / p.sum(-1, keepdims=True)
+    x, out = x[None, None], out[None, None]
+    return Attention(x, x * scale * np.log(2), np.ones(x.shape, np.bool_), out)
 
 
 def _halves(random: np.random.Generator, *shape: int) -> Array:
@@ -96,7 +102,7 @@ def make(name: str) -> Made:
         launch = Launch(entry, (-(-rows // each), 1, 1), (threads, 1, 1), 0,
                         _block(4, struct.pack(f"<{len(numbers)}if", *numbers, scale)))  # fmt: skip
         tensors = [Tensor("q", q), Tensor("k", k), Tensor("v", v), Tensor.output("o", out)]
-        return Made(launch, tensors, want, 0.02)
+        return Made(launch, tensors, want.o[0, 0], 0.02, want)
     if name == "decode":
         heads, keys, pages = 2, 150, 12
         q = random.standard_normal((heads, 64)).astype(np.float32)
@@ -108,20 +114,21 @@ def make(name: str) -> Made:
                         _block(5, struct.pack("<if", keys, 0.2)))  # fmt: skip
         tensors = [Tensor("q", q), Tensor("k", k), Tensor("v", v), Tensor("pages", table),
                    Tensor.output("o", out)]  # fmt: skip
-        return Made(launch, tensors, _attention(q, k[index], v[index], 0.2), 1e-5)
+        want = _attention(q, k[index], v[index], 0.2)
+        return Made(launch, tensors, want.o[0, 0], 1e-5, want)
     if name == "recurrence":
         heads, length = 2, 21
         q, k, v = (random.standard_normal((heads, length, 16)).astype(np.float32) for _ in range(3))
-        out, want = np.zeros_like(q), np.zeros(q.shape)
+        out, rows = np.zeros_like(q), np.zeros(q.shape)
         for h in range(heads):
             state = np.zeros((16, 16))
             for t in range(length):
                 state = state * 0.9 + np.outer(k[h, t], v[h, t])
-                want[h, t] = q[h, t] @ state
+                rows[h, t] = q[h, t] @ state
         launch = Launch(entry, (heads, 1, 1), (64, 1, 1), 0,
                         _block(4, struct.pack("<if", length, 0.9)))  # fmt: skip
         tensors = [Tensor("q", q), Tensor("k", k), Tensor("v", v), Tensor.output("o", out)]
-        return Made(launch, tensors, want, 1e-4)
+        return Made(launch, tensors, rows, 1e-4)
     rows, keys = 128, 256
     q, k, v = _halves(random, rows, 64), _halves(random, keys, 64), _halves(random, keys, 64)
     out = np.zeros((rows, 64), np.uint16)
@@ -133,11 +140,12 @@ def make(name: str) -> Made:
                     maps + struct.pack("<if", keys // 64, 0.15))  # fmt: skip
     tensors = [Tensor("q", q), Tensor("k", k), Tensor("v", v), Tensor.output("o", out)]
     want = _attention(*(from_half(x, "bf16") for x in (q, k, v)), 0.15)
-    return Made(launch, tensors, want, 0.02)
+    return Made(launch, tensors, want.o[0, 0], 0.02, want)
 
 
 def execute(
-    name: str, module: Module, seed: int | None = None, most: int = 1_000_000
-) -> tuple[Made, Outcome]:
+    name: str, module: Module, seed: int | None = None, most: int = 1_000_000,
+    observer: Observer | None = None,
+) -> tuple[Made, Outcome]:  # fmt: skip
     made = make(name)
-    return made, run(module, made.launch, made.tensors, seed, most)
+    return made, run(module, made.launch, made.tensors, seed, most, observer)

@@ -1,0 +1,171 @@
+"""The numbers of a kernel whose output is wrong: which are the reference's, and the first that are
+not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cubridge_tui.cli import main
+from engine.foreign.numbers.expected import Attention
+from engine.foreign.numbers.first import First, first_wrong
+from engine.foreign.numbers.flow import Flow
+from engine.foreign.numbers.told import elements, pattern, ranges
+from engine.foreign.numbers.watched import Part, Step, watched
+from engine.ptx.parser import parse_module
+from engine.ptx.syntax import Instruction
+from tests.engine.foreign.test_check import CASE, KERNEL, LAUNCH, line_of, replaced, write
+from tests.engine.ptx.kernels import NVCC
+
+FOLDER = Path(__file__).parent / "kernels"
+with_nvcc = pytest.mark.skipif(NVCC is None, reason="nvcc compiles the kernels of these tests")
+
+
+def check(folder: Path, capsys: pytest.CaptureFixture[str], text: str) -> list[str]:
+    assert main(["check", write(folder, text + LAUNCH), *CASE, "--reference", "full"]) == 1
+    return capsys.readouterr().out.splitlines()
+
+
+@with_nvcc
+def test_a_sum_over_one_key_too_few_comes_after_what_is_right(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = replaced(KERNEL, "j < N; j++) l +=", "j < N - 1; j++) l +=")
+    said = check(tmp_path, capsys, text)
+    right = next(line for line in said if "the reference's: the scores" in line)
+    assert "the rows' maxima" in right and "the weights" in right
+    assert "    not found: the rows' sums" in said
+    after = next(line for line in said if "what comes next" in line)
+    assert str(line_of(text, "l +=")) in after
+
+
+@with_nvcc
+def test_maxima_of_some_rows_are_named_with_their_rows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = replaced(KERNEL, "s[j] = x * scale", "s[j] = x * (i < 8 ? 2 * scale : scale)")
+    said = check(tmp_path, capsys, text)
+    wrong = next(line for line in said if "the first that are not" in line)
+    assert "the rows' maxima" in wrong and "16 of 80 (i 0 to 7) are missing; at b=0 h=0" in wrong
+    assert any("the scores before the scale" in line for line in said)
+
+
+@with_nvcc
+def test_an_output_that_is_right_until_it_is_stored_says_where(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = check(tmp_path, capsys, replaced(KERNEL, "o[d] = x / l", "o[d ^ 1] = x / l"))
+    assert any("the rows' sums" in line and ", O (" in line for line in said)
+    after = next(line for line in said if "what comes next" in line)
+    assert after.endswith(str(line_of(KERNEL, "o[d] =")))
+
+
+@with_nvcc
+def test_rows_that_no_block_takes_lead_to_the_blocks_number(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    launch = replaced(LAUNCH, "dim3(N,", "dim3(N - 8,")
+    assert main(["check", write(tmp_path, KERNEL + launch), *CASE, "--reference", "full"]) == 1
+    said = capsys.readouterr().out.splitlines()
+    assert "(i 32 to 39; nothing wrote them)" in said[0]
+    there = next(line for line in said if "blocks are told apart" in line)
+    assert str(line_of(KERNEL, "blockIdx")) in there
+
+
+@with_nvcc
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [("int8", ["--sizes", "B=1 Hq=2 N=32 D=32"]),
+     ("templates", ["--nvcc=-std=c++20", "--reference", "full", "--sizes", "B=1 Hq=1 N=20 D=32"])],
+)  # fmt: skip
+def test_integers_of_8_bits_and_templates_of_cpp20_are_executed(name: str, more: list[str]) -> None:
+    assert main(["check", str(FOLDER / f"{name}.cu"), "--arch", "sm_80", *more]) == 0
+
+
+def attention() -> Attention:
+    draw = np.random.default_rng(1)
+    products = draw.standard_normal((1, 2, 16, 24)) * 8
+    weights = np.exp(products - products.max(-1, keepdims=True))
+    o = weights @ draw.standard_normal((1, 2, 24, 8)) / weights.sum(-1, keepdims=True)
+    return Attention(products, products, np.ones(products.shape, np.bool_), o)
+
+
+def found(*values: np.ndarray) -> First:
+    """What instructions that made these numbers, one after the other, are told to be."""
+    steps = []
+    for n, value in enumerate(values):
+        at = Instruction("add", ("f32",), (), None, n, None)
+        flat = value.astype(np.float32).astype(np.float64).reshape(-1)
+        steps.append(Step((Part("k", at, f"%f{n}", flat, np.arange(flat.size), flat),)))
+    return first_wrong(attention(), steps)
+
+
+def test_numbers_are_told_by_their_values_alone() -> None:
+    spec = attention()
+    rows = np.exp(spec.scores - spec.scores.max(-1, keepdims=True)).sum(-1)
+    said = found(spec.scores, rows)
+    assert [m.kind.name for m in said.right] == ["the scores", "the rows' sums"]
+    rows[0, 1, 3] *= 1.1
+    wrong = found(spec.scores, rows).wrong
+    assert wrong is not None and np.argwhere(wrong.lacks).tolist() == [[0, 1, 3]]
+    assert wrong.others == pytest.approx([rows[0, 1, 3]])
+
+
+def test_what_is_hit_by_chance_is_nothing() -> None:
+    draw = np.random.default_rng(2)
+    said = found(draw.standard_normal(4000) * 8, draw.random(4000))
+    assert said.right == () and said.wrong is None
+
+
+def test_which_elements_are_wrong_is_said_by_ranges() -> None:
+    def some(*numbers: int, of: int = 64) -> str:
+        return ranges(np.isin(np.arange(of), numbers))
+
+    assert some(3) == "3" and some(*range(8, 64)) == "8 to 63"
+    assert some(*(n for n in range(64) if n % 16 >= 8)) == "8 to 15 of each 16"
+    assert some(*range(0, 64, 2)) == "0 of each 2" and some(0, 5, 63) == "3 of 64 from 0 to 63"
+    above = np.eye(8, k=1, dtype=np.bool_)[None, None]
+    assert pattern(above, "bhij").endswith("j = i + 1")
+    assert (
+        elements(np.ones((1, 4), np.bool_), np.ones((1, 4), np.bool_), "hi") == "nothing wrote them"
+    )
+
+
+PTX = """\
+.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry k(.param .u64 p)
+{
+  .reg .f32 %f<4>; .reg .pred %p<2>; .reg .b32 %r<2>; .reg .b64 %d<2>;
+  ld.param.u64 %d1, [p];
+  mov.f32 %f1, 0f00000000;
+again:
+  add.f32 %f1, %f1, 0f3F800000;
+  setp.lt.f32 %p1, %f1, 0f40000000;
+  @%p1 bra again;
+  mov.f32 %f2, %f1;
+  mov.f32 %f1, 0f00000000;
+  mul.f32 %f3, %f1, %f2;
+  st.global.f32 [%d1], %f3;
+  ret;
+}
+"""
+
+
+def test_a_register_that_is_used_again_is_another_value() -> None:
+    module = parse_module(PTX, "k")
+    (kernel,) = module.kernels.values()
+    flow = Flow(kernel)
+    at = {name: [n for n, x in enumerate(kernel.code) if x.name == name]
+          for name in ("mov", "add", "mul", "st")}  # fmt: skip
+    (add,), (mul,), (store,) = at["add"], at["mul"], at["st"]
+    zero, copy, again = at["mov"]
+    assert flow.made[add] == {zero, add} and flow.made[mul] == {again, copy}
+    assert flow.reached([store], flow.made) >= {mul, copy, add, again}
+    seen, sites = watched(module)
+    (kernel,) = seen.kernels.values()
+    assert [at.name for _, at, _ in sites.values()] == ["add", "mul"]
+    assert kernel.code[kernel.labels["again"]].name == "add"
