@@ -87,9 +87,17 @@ def adapt(name: str, spec: tuple[str, ...], folder: Path, jobs: Path | None) -> 
     verdicts = {v["gate"]: v["details"] for v in shown["verdicts"]}
     row["hunks"] = [h["title"] for h in shown["hunks"]]
     row["changed_lines"] = verdicts.get("G3", {}).get("changed_lines")
+    row["spilled"] = {w: spilled(verdicts["G3"][w]) for w in ("was", "now")
+                      if w in verdicts.get("G3", {})}  # fmt: skip
     row["work"] = {g: verdicts[g].get("instructions") for g in ("G1", "G2") if g in verdicts}
     row["cases"] = [c["case"] for c in verdicts.get("G2", {}).get("cases", [])]
     return row
+
+
+def spilled(built: dict[str, Any]) -> dict[str, int]:
+    """Bytes of registers that each kernel of a build spills, by its symbol."""
+    return {k["symbol"]: k["spill_store_bytes"]
+            for s in built["specialisations"] for k in s["kernels"]}  # fmt: skip
 
 
 def main() -> int:

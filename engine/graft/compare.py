@@ -76,7 +76,8 @@ def same_scores(
         text, str(asked.source), asked.launcher, shapes, asked.dtype, reference.scalars,
         reference.types,
     )  # fmt: skip
-    looks = [Look(patched.place(p), p.variable) for hook in hooks for p in hook.places]
+    # Whole, as what may be written is: of what is looked at alone a few words are enough.
+    looks = [Look(patched.place(p), p.variable, "change") for hook in hooks for p in hook.places]
     base = compile_kernel(asked.source, entry, asked.flags, tools, folder)
     observed = compile_observed(asked, entry, looks, tools, base, folder)
     said_of: list[str] = []

@@ -43,6 +43,11 @@ class Codes:
         return 1 << max((self.rows << self.key_bits) - 1, 1).bit_length()
 
     @property
+    def countable(self) -> bool:
+        """Whether an f32 tells the pairs apart."""
+        return self.first.bit_length() - 1 <= 23
+
+    @property
     def shape(self) -> tuple[int, int, int, int]:
         return tuple(self.sizes[n] for n in ("B", "Hq", "Nq", "Nk"))  # type: ignore[return-value]
 
@@ -60,7 +65,7 @@ class Codes:
         key = np.arange(s["Nk"])
         channel = 0
         row_bits = (self.rows - 1).bit_length()
-        if total > 23 or -(-row_bits // _DIGIT) + -(-self.key_bits // _DIGIT) + 1 > s["D"]:
+        if not self.countable or -(-row_bits // _DIGIT) + -(-self.key_bits // _DIGIT) + 1 > s["D"]:
             raise InputError(
                 "the sizes have too many pairs to be told apart",
                 fix="name smaller ones with --sizes",

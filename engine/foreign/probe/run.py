@@ -15,6 +15,7 @@ from engine.foreign.cases import complete, draw
 from engine.foreign.check import Asked
 from engine.foreign.compile import Compiled
 from engine.foreign.launcher import SIZES, Launcher, Parameter
+from engine.foreign.probe.codes import Codes
 from engine.foreign.record import Executed, execute, launched
 from engine.foreign.reference import Reference, output, places_of, want
 from engine.ptx.floats import to_half
@@ -162,10 +163,12 @@ def longer_sizes(bench: Bench, keys: int, whole: int) -> list[tuple[Sizes, list[
     are told apart."""
     asked = _Cases.of(bench)
     n = -(-keys // whole) * whole
-    lengths = [(n + whole, n + whole)]
-    second = (1, 4 if asked.shared else 3)  # B and Hkv differ in one of the two
-    return asked.pairs(bench, (2, 2), n, second,
-                       [(n - whole, n + whole), *lengths] if asked.uneven else lengths)  # fmt: skip
+    more = n + whole
+    lengths = [(more, more)]
+    # With four heads B and Hkv differ in one of the two, where so many pairs are told apart.
+    four = asked.shared and Codes({"B": 1, "Hq": 4, "Nq": more, "Nk": more}).countable
+    return asked.pairs(bench, (2, 2), n, (1, 4 if four else 3),
+                       [(n - whole, more), *lengths] if asked.uneven else lengths)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

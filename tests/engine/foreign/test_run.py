@@ -32,6 +32,8 @@ def test_what_differs_has_other_numbers_at_one_of_the_sizes(hkv: int) -> None:
         for a, b in [*combinations(("B", "Hq", "Nq", "Nk", "ratio"), 2), ("B", "Hkv")]:
             assert any(run[a] != run[b] for run in runs), (a, b)
         assert first["Nk"] % 64 == 0 or first["Nk"] % 160 == 0  # what the case says it takes
+    for sizes in longer_sizes(bench, 700, 384)[0][1]:
+        Codes(sizes).inputs()
     assert {160, 320} <= {first["Nk"] for first, _ in probing_sizes(bench)}
     (longer,) = longer_sizes(bench, 500, 128)
     assert longer[0]["Nk"] == 512
