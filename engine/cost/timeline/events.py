@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
-from engine.types.plain import made_of
+from engine.types.plain import made_of, object_of
 
 COPY, MATMUL, SOFTMAX = "copies", "matmuls", "softmax"
 WAIT, BARRIER = "waits", "barriers"
@@ -41,7 +41,7 @@ class Timeline:
     problem: str = ""
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        return object_of(self)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Timeline:

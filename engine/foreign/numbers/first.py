@@ -73,7 +73,7 @@ def first_wrong(spec: Attention, steps: Sequence[Step]) -> First:
 
 
 def _made(kind: Kind, steps: Sequence[Step]) -> Made | None:
-    """The parts that made a kind's numbers in the form in which most were made, and earliest."""
+    """The parts that made a kind's numbers in the form in which most were made, and furthest on."""
     found: list[Made] = []
     for form, values in kind.forms.items():
         table = _Table(values, kind)
@@ -83,7 +83,7 @@ def _made(kind: Kind, steps: Sequence[Step]) -> Made | None:
         elif kind.axes.endswith("d") and (whole := table.same(steps)) is not None:
             nothing = np.zeros(values.shape, np.bool_)
             found.append(Made(kind, form, whole.parts, nothing, np.zeros(0)))
-    return min(found, key=lambda m: (m.lacks.sum(), m.parts[0].at.line), default=None)
+    return min(found, key=lambda m: (m.lacks.sum(), -m.parts[0].at.line), default=None)
 
 
 def _masked(spec: Attention, kind: Kind, steps: Sequence[Step]) -> Iterator[Made]:

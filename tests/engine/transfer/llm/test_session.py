@@ -328,15 +328,15 @@ def test_a_model_that_obeys_a_hidden_instruction_fails_g2(
     assert work.judge_target().kind is VerdictKind.FAIL
 
 
-def test_an_edit_for_the_decks_sizes_fails_and_the_model_is_told_why(
+def test_an_edit_for_the_decks_sizes_is_refused_and_the_model_is_told_why(
     opened: Open, serve: Callable[..., tuple[Server, ServerClient]]
 ) -> None:
     work = opened(find_spec("full"))
     server, client = serve(acts.answer(on_deck_only(lifted(work))), acts.answer("no edit"))
     attempt = transfer(work, client).run(1, 1).attempts[0]
-    assert attempt.reached is Reached.G2, attempt.reason
-    assert "makes a float of the size Nk" in attempt.reason and attempt.outcome.op
-    assert "makes a float of the size Nk" in server.asked[1].prompt
+    assert attempt.reached is Reached.REFUSED, attempt.reason
+    assert "flash_fwd singles out sizes" in attempt.reason
+    assert "flash_fwd singles out sizes" in server.asked[1].prompt
 
 
 def test_a_branch_that_no_run_takes_goes_back_to_the_model(
