@@ -47,6 +47,7 @@ from engine.cuir.types import (
     ListType,
     Nothing,
     Scalar,
+    TileType,
     Type,
     Unknown,
 )
@@ -165,7 +166,14 @@ class _Checker:
             self.watched[path] |= {name: scope[name] for name in scope if name in read}
         match stmt:
             case Assign(target, value):
-                scope[target] = self.value(value, path, scope)
+                made, before = self.value(value, path, scope), scope.get(target)
+                if (
+                    isinstance(made, TileType) and isinstance(before, TileType)
+                    and made.in_memory != before.in_memory  # C++ has two types for these
+                ):  # fmt: skip
+                    self.report("type_mismatch", path, f"{target} is {before} and cannot become "
+                                f"{made}: give that a name of its own")  # fmt: skip
+                scope[target] = made
             case Do(call):
                 self.value(call, path, scope)
             case For(var, start, stop, step, body):

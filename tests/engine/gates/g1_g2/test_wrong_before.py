@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from engine.cuir.parser import parse_module
 from engine.cuir.printer import print_module
 from engine.gates.deck import Case
 from engine.gates.g1_g2.by_recipe import BY_RECIPE
@@ -16,6 +17,7 @@ from engine.lift import lift, load_package
 from engine.lower.spelling.legal import legal
 from engine.spec import read_recipe
 from engine.transfer.rules import apply, plan
+from tests.engine.cuir.helpers import faults
 from tests.engine.gates.g1_g2.test_judge import edited, subject_of
 
 SMALL = Case(2, 4, 2, 21, 21, modes=("exact",))
@@ -110,3 +112,15 @@ def test_a_wrong_version_fails(spec: str, old: str, new: str) -> None:
 def test_the_right_version_passes_there(spec: str) -> None:
     failure, _ = run_deck(BY_RECIPE, subject(spec), [case(spec)], lambda _: None)
     assert failure is None
+
+
+def test_rows_that_lie_in_memory_are_not_computed_ones_by_the_same_name() -> None:
+    """C++ has one type for each; as one name they came as far as the compiler."""
+    text = print_module(subject(NORM).module)
+    for name in "qk":
+        text = text.replace(f"ready = map(row, {name}", f"row = map(row, {name}")
+        text = text.replace(f"store({name}_ready[b, h, row0:], ready)",
+                            f"store({name}_ready[b, h, row0:], row)")  # fmt: skip
+    found = faults(parse_module(text))
+    assert {f.kind for f in found} == {"type_mismatch"}
+    assert all("give that a name of its own" in f.message for f in found)
