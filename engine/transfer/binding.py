@@ -6,14 +6,13 @@ The same binding serves G2's execution on the CPU, the GPU job and the packaged 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from engine.cuir.nodes import Expr, names_in
 from engine.cuir.parser import parse_expr
 from engine.cuir.printer import print_expr
 from engine.spec.recipes.recipe import Input, in_kernel_order
-from engine.types.plain import made_of, object_of
 
 SLOTS = 16  # tiles of a block of rows whose mask is kept as bits, where nobody asks for others
 SIZES = ("B", "Hq", "Hkv", "Nq", "Nk", "D", "Dv")
@@ -121,15 +120,54 @@ class Binding:
     scratch: tuple[Scratch, ...] = ()
 
     def to_json(self) -> dict[str, object]:
-        scalars = [{"field": s.field, "value": print_expr(s.value)} for s in self.scalars]
-        out = {**object_of(replace(self, scalars=())), "scalars": scalars}
-        return {name: value for name, value in out.items() if value or name not in _OPTIONAL}
+        out = self._plain()
+        if self.workspace is not None:
+            space = self.workspace
+            out["workspace"] = {
+                "field": space.field, "dims": list(space.dims), "planned": space.planned,
+                "slots": space.slots,
+            }  # fmt: skip
+        if self.scratch:
+            out["scratch"] = [
+                {"field": s.field, "dims": list(s.dims), "dtype": s.dtype} for s in self.scratch
+            ]
+        return out
+
+    def _plain(self) -> dict[str, object]:
+        return {
+            "tensors": [
+                {"field": t.field, "source": t.source, "source_dims": list(t.source_dims),
+                 "dims": list(t.dims), "dtype": t.dtype, "output": t.output}
+                for t in self.tensors
+            ],
+            "sizes": [{"field": s.field, "size": s.size} for s in self.sizes],
+            "scalars": [{"field": s.field, "value": print_expr(s.value)} for s in self.scalars],
+        }  # fmt: skip
 
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> Binding:
-        scalars = tuple(ScalarField(s["field"], parse_expr(s["value"])) for s in data["scalars"])
-        made = made_of(Binding, {"workspace": None, "scratch": [], **data, "scalars": []})
-        return replace(made, scalars=scalars)
+        return Binding(
+            tuple(
+                TensorField(
+                    t["field"],
+                    t["source"],
+                    tuple(t["source_dims"]),
+                    tuple(t["dims"]),
+                    t["dtype"],
+                    bool(t["output"]),
+                )
+                for t in data["tensors"]
+            ),
+            tuple(SizeField(s["field"], s["size"]) for s in data["sizes"]),
+            tuple(ScalarField(s["field"], parse_expr(s["value"])) for s in data["scalars"]),
+            _workspace(data.get("workspace")),
+            tuple(
+                Scratch(s["field"], tuple(s["dims"]), s["dtype"]) for s in data.get("scratch", ())
+            ),
+        )
 
 
-_OPTIONAL = ("workspace", "scratch")  # no word of them where there is none
+def _workspace(data: Mapping[str, Any] | None) -> Workspace | None:
+    if data is None:
+        return None
+    return Workspace(data["field"], tuple(data["dims"]), data["planned"], data["slots"])
