@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import sys
 import time
@@ -23,16 +24,20 @@ def test_version(cubridge_process) -> None:
 
 
 def test_version_takes_less_than_four_bare_pythons(root: Path) -> None:
+    def spent() -> float:  # processor seconds: what else the machine does is no part of it
+        children = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return children.ru_utime + children.ru_stime
+
     def fastest(*arguments: str) -> float:
         def once() -> float:
-            began = time.perf_counter()
+            began = spent()
             subprocess.run(
                 [sys.executable, "-P", *arguments],
                 env={**os.environ, "PYTHONPATH": str(root)},
                 stdout=subprocess.DEVNULL,
                 check=True,
             )
-            return time.perf_counter() - began
+            return spent() - began
 
         return min(once() for _ in range(12))
 
