@@ -7,7 +7,6 @@ import os
 import resource
 import subprocess
 import sys
-import time
 import types
 from pathlib import Path
 
