@@ -27,6 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from engine.errors import InputError
 from engine.foreign.check import ADDRESSED
+from engine.foreign.explain import writers
 from engine.foreign.numbers.first import first_wrong
 from engine.foreign.numbers.flow import origin
 from engine.foreign.numbers.told import Told, told
@@ -323,11 +324,10 @@ def judge(name: str, module: Module, fault: Fault, most: int, seed: int | None =
 
 def _told(name: str, module: Module, made: kernels.Made) -> Told:
     """What `cubridge check` tells of such an output."""
-    observer, output = Observer(), made.tensors[-1]
+    observer = Observer()
     seen, sites = watched(module)
     kernels.execute(name, seen, observer=observer)
-    by = set(output.by.tolist())
-    stores = [at for k in module.kernels.values() for at in k.code if at.line in by]
+    stores = writers(module, made.tensors[-1].by)
     first = None if made.numbers is None else first_wrong(made.numbers, steps(observer, sites))
     return told(first, module, stores, lambda at: str(_own(at)).rsplit("/", 1)[-1])
 

@@ -133,7 +133,7 @@ def check_kernel(
                 if not isinstance(again, str):
                     why = explain(
                         at.compiled, entry, again, at.reference.scalars, asked.flags.arch,
-                        at.folder, made, differences[0],
+                        at.folder, made, outputs[differences[0].tensor],
                         lambda x: place_words(x, asked.source),
                     ).lines  # fmt: skip
             yield Checked(case, tuple(made), tuple(differences), errors, "", at.not_launched, nvcc,

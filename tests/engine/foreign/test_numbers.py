@@ -63,6 +63,19 @@ def test_an_output_that_is_right_until_it_is_stored_says_where(
 
 
 @with_nvcc
+def test_where_the_way_is_not_known_what_makes_and_writes_the_output_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of the last writer it is the run that differed which knows: one that is followed looks at no
+    order."""
+    path = write(tmp_path, KERNEL + LAUNCH)
+    assert main(["check", path, *CASE, "--reference", "sigmoid"]) == 1
+    said = capsys.readouterr().out.splitlines()
+    made = next(line for line in said if "made and written at" in line)
+    assert str(line_of(KERNEL, "o[d] =")) in made and str(line_of(KERNEL, "x += __expf")) in made
+
+
+@with_nvcc
 def test_rows_that_no_block_takes_lead_to_the_blocks_number(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
