@@ -54,6 +54,7 @@ class Kind:
         forms: the numbers in each form that a kernel may have them in, by what is said of it.
         near: how far off a number may be, of its size; `far`: from where on it is another one.
         ends: a thread's last numbers count alone: those before are of a part of the keys.
+        floor: what of their mean size is added to each one's for `near` and `far`: sums cancel.
     """
 
     name: str
@@ -63,6 +64,7 @@ class Kind:
     far: float
     ends: bool = False
     needed: Array | None = None
+    floor: float = 0.02
 
 
 def kinds(spec: Attention) -> Iterator[Kind]:
@@ -80,7 +82,8 @@ def kinds(spec: Attention) -> Iterator[Kind]:
         total = np.exp(rows - most[..., None]).sum(-1)
         lse = most + np.log(total)
         yield Kind(MAXIMA, "bhi", _times(most, units | plain), 1e-5, 3e-5, True, live)
-        yield Kind(WEIGHTS, "bhij", _weights(rows, most, lse), 3e-5, 1e-4, False, spec.keep)
+        yield Kind(WEIGHTS, "bhij", _weights(rows, most, lse), 3e-5, 1e-4, needed=spec.keep,
+                   floor=0.0)  # fmt: skip
         sums = {"": total, "without a maximum": np.exp(lse)}
         yield Kind(SUMS, "bhi", sums, 1e-4, 3e-4, True, live)
         yield Kind(LSE, "bhi", _times(lse, units), 1e-5, 3e-5, True, live)

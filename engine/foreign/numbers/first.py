@@ -141,8 +141,7 @@ class _Table:
         return np.where(good & _telling(values), at, -1)
 
     def within(self, values: Array, near: float) -> Array:
-        floor = 0.0 if self.kind.name == "the weights" else 0.02 * self.size
-        return np.asarray(near * (np.abs(values) + floor))
+        return np.asarray(near * (np.abs(values) + self.kind.floor * self.size))
 
     def parts(self, steps: Sequence[Step]) -> Iterator[Part]:
         """The parts most of whose numbers are of this kind: all of a step, or some alone."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 
 from engine.foreign.numbers.watched import Part, registers
@@ -25,11 +26,16 @@ class Flow:
         starts |= {n + 1 for n, at in enumerate(self.code) if at.name in _ENDS and n + 1 < count}
         first = sorted(starts)
         self.ends = dict(zip(first, [*first[1:], count], strict=True))
+        # By the block that begins at a number and a register: what writes it there, in order.
+        self.writers: dict[tuple[int, str], list[int]] = {}
         before: dict[int, list[int]] = {n: [] for n in first}
         for start, end in self.ends.items():
             for after in self._after(kernel, end - 1):
                 if after in before:
                     before[after].append(start)
+            for n in range(start, end):
+                for register in _writes(self.code[n]):
+                    self.writers.setdefault((start, register), []).append(n)
         for start, end in self.ends.items():
             for n in range(start, end):
                 for register in _reads(self.code[n], addresses=True):
@@ -55,11 +61,11 @@ class Flow:
         todo, seen = [(start, n)], set()
         while todo:
             start, end = todo.pop()
-            for by in range(end - 1, start - 1, -1):
-                if register in _writes(self.code[by]):
-                    yield by
-                    if self.code[by].guard is None:
-                        break
+            there = self.writers.get((start, register), [])
+            for by in reversed(there[: bisect_left(there, end)]):
+                yield by
+                if self.code[by].guard is None:
+                    break
             else:
                 new = [b for b in before[start] if b not in seen]
                 seen.update(new)

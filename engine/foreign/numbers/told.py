@@ -79,7 +79,7 @@ def _lacking(made: Made) -> str:
     lacks, axes = made.lacks, made.kind.axes
     at = tuple(int(x) for x in np.argwhere(lacks)[0])
     first = " ".join(f"{name}={n}" for name, n in zip(axes, at, strict=True))
-    which = f" ({pattern(lacks, axes)})" if pattern(lacks, axes) else ""
+    which = f" ({some})" if (some := pattern(lacks, axes)) else ""
     words = f"{int(lacks.sum())} of {lacks.size}{which} are missing; at {first} "
     if made.kind.name == MASK:
         words = words.replace("are missing", "are others")
@@ -95,7 +95,7 @@ def _lacking(made: Made) -> str:
 
 def elements(wrong: Array, unset: Array, axes: str) -> str:
     """Which elements of an output are wrong, and of how many nothing was written."""
-    said = [pattern(wrong, axes)] if pattern(wrong, axes) else []
+    said = [some] if (some := pattern(wrong, axes)) else []
     if unset.any():
         said.append(f"nothing wrote {'them' if (unset == wrong).all() else int(unset.sum())}")
     return "; ".join(said)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.ptx.isa.observe import Observer
+from engine.ptx.isa.observe import THREAD_BITS, Observer
 from engine.ptx.syntax import (
     Address,
     Immediate,
@@ -23,7 +23,6 @@ from engine.ptx.syntax import (
 
 Array = np.ndarray[Any, Any]
 _NOT_MADE = {"mov", "st", "red", "bra", "ret", "bar", "observe"}  # or nothing new
-THREAD_BITS = 40  # a thread's number in the grid; above it the launch's
 
 
 @dataclass(frozen=True, slots=True)

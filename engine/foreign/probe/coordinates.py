@@ -16,7 +16,8 @@ from engine.foreign.probe.fit import Column, Sum, by_element, solve, spelled, th
 from engine.foreign.probe.meanings import End
 from engine.foreign.probe.places import Loop, Place, Row
 from engine.foreign.probe.run import Sizes
-from engine.foreign.probe.tracks import THREAD_BITS, Track
+from engine.foreign.probe.tracks import Track
+from engine.ptx.isa.observe import THREAD_BITS
 
 Array = np.ndarray[Any, Any]
 _NAMES = ("b", "h", "i", "j")

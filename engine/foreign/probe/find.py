@@ -51,10 +51,10 @@ from engine.foreign.probe.run import (
     scores,
     told,
 )
-from engine.foreign.probe.tracks import THREAD_BITS, Track, tracks
+from engine.foreign.probe.tracks import Track, tracks
 from engine.foreign.reach import reached_functions
 from engine.foreign.reference import read_reference
-from engine.ptx.isa.observe import Observer
+from engine.ptx.isa.observe import THREAD_BITS, Observer
 
 Array = np.ndarray[Any, Any]
 Said = Callable[[str], None]

@@ -12,8 +12,8 @@ from engine.foreign.compile import Compiled
 from engine.foreign.probe.coverage import Held
 from engine.foreign.probe.meanings import End, ended
 from engine.foreign.probe.run import Bench, Sizes, attention, random_inputs, scores
-from engine.foreign.probe.tracks import THREAD_BITS, Track, tracks
-from engine.ptx.isa.observe import Observer
+from engine.foreign.probe.tracks import Track, tracks
+from engine.ptx.isa.observe import THREAD_BITS, Observer
 
 Array = np.ndarray[Any, Any]
 # Added to every third score: a weight that was taken by an older maximum overflows.

@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from engine.ptx.isa.observe import Events, Observer
+from engine.ptx.isa.observe import THREAD_BITS, Events, Observer
 
 Array = np.ndarray[Any, Any]
-THREAD_BITS = 40  # a thread's number in the grid; above it the launch's
 
 
 @dataclass(frozen=True, slots=True)

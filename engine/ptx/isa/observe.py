@@ -19,6 +19,7 @@ from engine.ptx.machine import Run
 from engine.ptx.syntax import Immediate
 
 Array = np.ndarray[Any, Any]
+THREAD_BITS = 40  # a thread's number in the grid; above it the launch's
 
 # New bits for what threads hold: place, word, threads of the grid, their bits.
 Change = Callable[[int, int, Array, Array], Array]
