@@ -155,7 +155,7 @@ def swap_neighbours(part: Any, out: TileType, tile: RegTile) -> RegTile:
 
 
 def _loaded(part: Any, out: TileType, data: Tensor) -> RegTile:
-    """Memory holds whole numbers for booleans; registers hold booleans, which select as they are."""
+    """Memory holds whole numbers for booleans; registers hold what a choice takes as it is."""
     return RegTile(out, data != 0 if out.dtype == "bool" else data, part.step)
 
 
