@@ -19,7 +19,7 @@ from benchmarks.sweep.drawn import KEY, kernel
 from benchmarks.sweep.mutants import _classes
 from benchmarks.sweep.pool import lines_of, sweep
 from benchmarks.sweep.record import write_record
-from benchmarks.sweep.tasks import TARGETS, Original, Task
+from benchmarks.sweep.tasks import TARGETS, Original, Task, originals
 from engine.build.tools.toolchain import find_toolchain
 from engine.cuir.canonical import canonical
 from engine.cuir.parser import parse_module
@@ -112,11 +112,20 @@ def test_a_record_tells_faults_and_survivors_from_the_rest(tmp_path: Path) -> No
     assert told["mutants"]["by"] == {"G2, a run": 1, "identical PTX": 1}
     assert list(told["mutants"]["survivors"]) == ["a/1"]
     assert told["decks of masks"]["refusals"] == {"no rule for … at N": 1}
-    for outcome, step in (("open", "mutants/a/2"), ("internal", "texts/spec/3")):
+    for outcome, step in (
+        ("open", "mutants/a/2"), ("internal", "texts/spec/3"), ("open", "mutants, another set/a/1"),
+    ):  # fmt: skip
         line = {"item": step, "outcome": outcome, "why": "?", "tree": "t"}
         log.write_text(json.dumps(line) + "\n")
         assert write_record(log, to) == 1
-    assert "decks of masks" in json.loads(to.read_text()), "steps of other logs stay"
+    told = json.loads(to.read_text())
+    assert "decks of masks" in told, "steps of other logs stay"
+    assert told["mutants, another set"]["mutants"] == 1
+
+
+def test_specs_of_fixed_columns_are_drawn_where_a_kernel_is_built_for_them() -> None:
+    of = {(one.kernel, one.key) for one in originals() if one.spec == "mla_causal"}
+    assert of == {("flash_fwd_sm90", "bf16_192")}
 
 
 CLASSES = """specialisation(arch='sm_80', T=bf16, D=64)
