@@ -70,6 +70,19 @@ def test_nvcc_compiles_what_the_checks_pass(name: str, texts: dict[str, dict[str
     assert list(found) == ["wrong"] and "error" in found["wrong"]
 
 
+@pytest.mark.parametrize(("seed", "name"), [(540, TARGETS[0]), (120, TARGETS[1])])
+def test_a_product_of_alternatives_spills_nothing(seed: int, name: str) -> None:
+    """Six alternatives of two conditions each, written in full, did: 20 and 16 bytes."""
+    try:
+        find_toolchain()
+    except MissingTool:
+        pytest.skip("there is no nvcc here")
+    recipe = recipe_of(random_mask(seed))
+    assert recipe is not None
+    arch = Original(name, KEY).arch
+    assert compiling.spills(arch, KEY, lowered(kernel(name), recipe)[0]) == ""
+
+
 def test_a_compiler_that_is_ended_says_nothing_of_a_text(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
