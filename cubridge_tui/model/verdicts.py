@@ -14,6 +14,10 @@ from engine.service.views.hunk_words import clause_words
 from engine.types import DecisionKind, Gate, Stage, Verdict
 
 
+# Of a counterexample: its own lines, what the reason says, and the weights below the picture.
+_TOLD_APART = ("case", "diagnosis", "wrong_rows", "rows", "keys", "wrong_keys")
+
+
 @dataclass(frozen=True, slots=True)
 class Suspect:
     """A place to look at for a failed verdict: an op, a hunk, or both; and how it was found."""
@@ -123,9 +127,11 @@ def verdict_lines(snap: Snapshot, verdict: Verdict, at: int = 0) -> list[str]:
     lines = [f"{verdict.gate} {verdict.kind} in {verdict.seconds:.1f} s: {verdict.reason}", ""]
     example = verdict.details.get("counterexample")
     if isinstance(example, dict):
-        told = {k: v for k, v in example.items() if k != "keys"}
+        told = {k: v for k, v in example.items() if k not in _TOLD_APART}
         values = ", ".join(f"{name} {_number(value)}" for name, value in told.items())
-        lines += [f"counterexample  {values}", ""]
+        lines.append(f"counterexample  {values}")
+        lines += [f"{'':<16}{example[name]}" for name in ("case", "diagnosis") if name in example]
+        lines.append("")
     found = suspects(snap, verdict)
     for number, suspect in enumerate(found):
         lines.append(f"{'here ▶' if number == at else 'also':<10} {suspect.words}")

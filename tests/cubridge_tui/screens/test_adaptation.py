@@ -487,6 +487,9 @@ async def test_why_goes_to_the_rejected_hunk_first_then_to_the_op_and_offers_the
         row = d.screen.grid.leader.row
         assert d.screen.grid.focused_stage is Stage.TARGET
         assert row is not None and row.hunk == name and row.kind is RowKind.HEAD
+        await d.press("w")  # as the line above the panes says, however often it is pressed
+        assert f"here ▶     {name}" in d.text
+        await asyncio.sleep(0.35)
         await d.press("w")
         assert "here ▶     the gate names the op flash_fwd/16" in d.text
         snap, key = d.screen.snap, d.screen.grid.leader.row
