@@ -98,13 +98,20 @@ def _key_of_hunk(snap: Snapshot, name: str) -> Key | None:
 
 
 def _lines_of(snap: Snapshot, suspect: Suspect, gate: Gate) -> list[str]:
-    """The suspect op's first line where it stands: the pane's name, the number, the text."""
+    """The suspect's first line: the pane's name, the number, the text; of a hunk that adds lines
+    and was left out, the first that the target lacks."""
     first = {Gate.G1: Stage.LIFTED, Gate.G3: Stage.LOWERED}.get(gate, Stage.TARGET)
     for stage in dict.fromkeys((first, Stage.TARGET, Stage.LIFTED, Stage.SOURCE)):
-        for row in snap.panes[View.OPS][stage].rows:
-            ours = row.key == suspect.key if suspect.key is not None else row.hunk == suspect.hunk
-            if ours and row.kind is not RowKind.HEAD and row.number is not None:
+        rows = [
+            row for row in snap.panes[View.OPS][stage].rows
+            if row.kind not in (RowKind.HEAD, RowKind.NOTE)
+            and (row.hunk == suspect.hunk if suspect.hunk else row.key == suspect.key)
+        ]  # fmt: skip
+        for row in rows:
+            if row.number is not None:
                 return [f"{stage.value} line {row.number}: {row.text.strip()}"]
+        if rows:
+            return [f"not in the {stage.value}: {rows[0].text.strip()}"]
     return []
 
 
