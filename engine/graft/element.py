@@ -130,7 +130,7 @@ def _of_scaled(score: Expr) -> Expr | None:
 
 def write(
     recipe: Recipe, place: Place, source: str, values: Mapping[str, str], minus: str,
-    equal_lengths: bool,
+    equal_lengths: bool, folded: bool = True,
 ) -> Written:  # fmt: skip
     """The statements for one place.
 
@@ -139,6 +139,8 @@ def write(
         values: how an extra input is called there.
         minus: what a dropped pair's score becomes: `-INFINITY`, or a number.
         equal_lengths: whether the kernel has one length for rows and keys.
+        folded: whether the place's unit is put into what all scores share, which is fewer
+            instructions, and may take more registers.
 
     Raises:
         TransferError: a coordinate, a size or a function that has no writing there.
@@ -154,7 +156,7 @@ def write(
     writer = Writer(recipe, place, source, dict(values), at_end)
     lines: list[str] = []
     if score is not None:
-        lines += writer.score(score)
+        lines += writer.score(score, folded)
     if dropped is not None:
         lines.append(f"if ({writer.text(dropped)}) {writer.place.element} = {minus};")
     before, inside = _declared(writer.before), _declared(writer.inside)
@@ -321,18 +323,17 @@ class Writer:
     def where(self) -> str:
         return f"{self.place.file.name}:{self.place.line}"
 
-    def score(self, score: Expr) -> list[str]:
+    def score(self, score: Expr, folded: bool) -> list[str]:
         """The statements that put a new score into the element."""
-        added = _added(score)
-        if added is not None:
-            return [f"{self.place.element} += {self.text(self.in_unit(added))};"]
-        return [f"{self.place.element} = {self.text(self.in_unit(score))};"]
+        added = _added(score) if folded or self.place.to_score in _ONE else None
+        sign, value = ("=", score) if added is None else ("+=", added)
+        if self.place.to_score not in _ONE:
+            value = self.in_unit(value) if folded else Binary("/", value, Name("to_score"))
+        return [f"{self.place.element} {sign} {self.text(value)};"]
 
     def in_unit(self, score: Expr) -> Expr:
         """A score in the unit of the place, which what is one number for all elements is brought
         to before the others."""
-        if self.place.to_score in _ONE:
-            return score
         match score:
             case Binary("*", left, right) if not names_in(left) & _OF_ELEMENTS:
                 return Binary("*", self.in_unit(left), right)

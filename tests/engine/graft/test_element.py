@@ -102,6 +102,13 @@ def test_inputs_are_read_where_they_were_brought() -> None:
     assert "sum += slopes[by] * (key - row);" in text(bias, SCALAR, equal=True)
     words = "acc_s(e) += params.slopes[bidh] / params.scale * (float(ahead) + own);"
     assert words in text(bias, TILE)
+    whole = write(
+        bias, TILE, "", {"slopes": "params.slopes"}, "-INFINITY", False, folded=False
+    ).text
+    assert (
+        "acc_s(e) = (acc_s(e) * params.scale + params.slopes[bidh] * (float(ahead) + own))"
+        " / params.scale;"
+    ) in whole
     documents = recipe("x * rsqrt(D)", "doc[b, i] == doc[b, j]", DOC)
     assert "if (doc[bx * N + row] != doc[bx * N + key]) sum" in text(documents, SCALAR)
 
