@@ -38,7 +38,7 @@ def say(text: str) -> None:
 
 
 def typeable(text: str) -> str:
-    """`text` with every `cubridge COMMAND` and `cubridge --OPTION` written as it is started on this machine.
+    """`text` with every `cubridge COMMAND` or `--OPTION` written as it is started on this machine.
 
     Texts name commands one way, by the program's own name, and so do sessions, which travel: all
     that is shown to a person here goes through this, on the terminal, in JSON and in the app.

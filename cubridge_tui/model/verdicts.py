@@ -13,7 +13,6 @@ from cubridge_tui.text.error_pictures import picture_lines
 from engine.service.views.hunk_words import clause_words
 from engine.types import DecisionKind, Gate, Stage, Verdict
 
-
 # Of a counterexample: its own lines, what the reason says, and the weights below the picture.
 _TOLD_APART = ("case", "diagnosis", "wrong_rows", "rows", "keys", "wrong_keys")
 

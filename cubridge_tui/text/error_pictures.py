@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 GLYPHS = " ···░░▒▒▓█"  # by the digits of `engine.spec.reference.error_grid`
-LEGEND = "█ largest, or no number   ▓ less than a tenth of it   ▒ a hundredth   ░ a 10^-4th   · a 10^-6th"
+LEGEND = "█ largest, or no number   ▓ less than a tenth   ▒ a hundredth   ░ a 10^-4th   · a 10^-6th"
 OVER = {"O": ("O", "d"), "weights": ("the weights", "j")}
 
 

@@ -10,7 +10,6 @@ from cubridge_tui.model.snapshot import View
 from cubridge_tui.screens.adaptation.shared import Shared
 from cubridge_tui.screens.dialogs import Prompt, TextDialog
 
-
 VIEWS = {
     View.OPS: "hunks of ops, each with its reasons",
     View.LINES: "hunks of lines, each with its reasons",

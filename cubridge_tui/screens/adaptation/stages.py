@@ -177,7 +177,7 @@ class StageActions(Shared):
         self.say("cancelling …")
 
     def do_why(self) -> None:
-        """Bring every pane to what made the first failed gate fail; from there, to the next suspect.
+        """Bring every pane to what made the first failed gate fail; there, `w` goes on.
 
         Where none failed: every gate, with what it found or what it waits for.
         """
