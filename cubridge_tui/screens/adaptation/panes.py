@@ -10,6 +10,12 @@ from cubridge_tui.model.snapshot import View
 from cubridge_tui.screens.adaptation.shared import Shared
 from cubridge_tui.screens.dialogs import Prompt, TextDialog
 
+VIEWS = {
+    View.OPS: "hunks of ops, each with its reasons",
+    View.LINES: "hunks of lines, each with its reasons",
+    View.TEXT: "side by side; the hunks' reasons come back with d",
+}
+
 
 class PaneActions(Shared):
     """Actions of the group Panes."""
@@ -75,7 +81,7 @@ class PaneActions(Shared):
             self.grid.show(dict(self.snap.panes[self.view]), aligned=self.view is View.TEXT)
         self.remark()
         self.tell()
-        self.say(f"target and lowered as {self.view.value}")
+        self.say(f"target and lowered: {VIEWS[self.view]}")
 
     # --- finding ---------------------------------------------------------------------------------
 

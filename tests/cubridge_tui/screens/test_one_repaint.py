@@ -67,7 +67,7 @@ async def test_following_an_op_paints_once_and_is_prepared(
             away = [p for p in others if p.linked is not None and p.centred(p.linked) is not None]
             if away:
                 break
-        while any(p._ahead is not None for p in away):
+        while d.app.ahead._timer is not None:
             await d.pilot.pause(0.01)
         made: list[tuple[CodePane, int]] = []
         for pane in away:
@@ -96,7 +96,7 @@ async def test_where_a_search_goes_next_is_made_before_its_key(
         d.screen._search("gemm")
         await d.press("n")
         tops = [p.scroll_offset.y for p in panes]
-        while any(p._ahead is not None for p in panes):
+        while d.app.ahead._timer is not None:
             await d.pilot.pause(0.01)
         made: list[tuple[CodePane, int]] = []
         for pane in panes:
