@@ -38,11 +38,13 @@ class Adapted:
 
 
 USUAL = (("softcap_causal",), ("sliding_window_causal", "--set", "window=40"), ("alibi_causal",))
+DOCUMENTS = ("flex_causal_document",)  # no source has a switch for these
 ADAPTED = {
-    "minimal_fp32": Adapted(KERNELS["minimal_fp32"], (*USUAL, ("flex_causal_document",))),
+    "minimal_fp32": Adapted(KERNELS["minimal_fp32"], (*USUAL, DOCUMENTS)),
     "llmc_1": Adapted(KERNELS["llmc_1"], ((f"{SPECS}/rows_first_softcap_causal.py",),)),
-    "thunderkittens": Adapted(KERNELS["thunderkittens"], USUAL),
-    "fa2_64_causal": Adapted(KERNELS["fa2_64_causal"], USUAL),
+    "thunderkittens": Adapted(KERNELS["thunderkittens"], (*USUAL, DOCUMENTS)),
+    "fa2_64_causal": Adapted(KERNELS["fa2_64_causal"], (*USUAL, DOCUMENTS)),
+    "fa3_128_causal": Adapted(KERNELS["fa3_128_causal"], (("alibi_causal",), DOCUMENTS)),
 }
 
 
@@ -111,6 +113,7 @@ def main() -> int:
     for name in args.names or ADAPTED:
         with tempfile.TemporaryDirectory(prefix="cubridge-wild-") as held:
             folder = Path(held) if args.folder is None else args.folder.absolute()
+            folder.mkdir(parents=True, exist_ok=True)
             if not (folder / name).is_dir():
                 code, _, err = run(import_words(ADAPTED[name].kernel, name), folder)
                 if code:

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from functools import cache
 from itertools import count
 from pathlib import Path
 
@@ -48,6 +49,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.xdist_group(f"{item.path.parent.name}/{item.path.stem}"))
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """`-m extras` collects the few files that have the mark: all of them take every worker 10 s."""
+    if config.getoption("markexpr") != "extras" or not collection_path.name.startswith("test_"):
+        return None
+    marked = b"mark.extras" in collection_path.read_bytes()
+    return None if marked or nvcc_is_from_wheels() else True
+
+
 def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
@@ -55,6 +64,7 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+@cache
 def nvcc_is_from_wheels() -> bool:
     """Whether the tests that compile do so only thanks to the `cuda` extra."""
     try:

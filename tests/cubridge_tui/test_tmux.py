@@ -97,17 +97,12 @@ class Tmux:
         subprocess.run(["tmux", "-L", self.mark, "kill-server"], check=False, timeout=20)
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
-
-
 @pytest.fixture
-def shell(request: pytest.FixtureRequest, tmp_path: Path, cache: Path) -> Iterator[Tmux]:
+def shell(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Tmux]:
     columns, rows = request.param
     home = {n: str(tmp_path / n.lower()) for n in ("XDG_CONFIG_HOME", "XDG_STATE_HOME")}
     environment = {
-        **home, "XDG_CACHE_HOME": str(cache), "CUBRIDGE_STORE": str(tmp_path / "store.git"),
+        **home, "CUBRIDGE_STORE": str(tmp_path / "store.git"),
         "GIT_AUTHOR_NAME": "Ana", "GIT_AUTHOR_EMAIL": "ana@example.org",
         "GIT_COMMITTER_NAME": "Ana", "GIT_COMMITTER_EMAIL": "ana@example.org",
     }  # fmt: skip
