@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from rich.cells import cell_len
 
@@ -33,7 +33,7 @@ class StageBar(Line):
     beginning of it.
     """
 
-    def show(self, state: SessionState, title: str, width: int, cost: Sequence[str] = ()) -> None:
+    def show(self, state: SessionState, title: str, width: int, cost: tuple[str, ...] = ()) -> None:
         """Show a state; `cost` says what is predicted, from long to short."""
         for left, right in _forms(state, cost):
             room = width - sum(cell_len(t) for t, _ in (*left, *right)) - 4
@@ -70,7 +70,7 @@ def _short(title: str) -> str:
     return f"{spec}{on}{kernel.removeprefix(FAMILY)}"
 
 
-def _forms(state: SessionState, cost: Sequence[str]) -> Iterator[tuple[list[Part], list[Part]]]:
+def _forms(state: SessionState, cost: tuple[str, ...]) -> Iterator[tuple[list[Part], list[Part]]]:
     """The bar without its title, in words, then in fewer and fewer of them."""
     for kinds in (True, False):
         for words in cost or ("",):

@@ -116,6 +116,8 @@ class PaneActions(Shared):
             told = self._search(before if words is None else words)
             self.say(told if self.words else "search ended")
             self.refresh_keys()
+            if self.words:  # n comes next
+                self.grid.expect(self.grid.leader.match(1), self.follows)
 
         self.app.push_screen(
             Prompt("Search in all panes (small letters match both):", before, live=self._search),

@@ -84,6 +84,10 @@ async def test_rows_that_may_be_seen_next_are_made_after_the_repaint(
             return strip(index, links)
 
         monkeypatch.setattr(pane, "_row_strip", counted)
+        async with asyncio.timeout(60):
+            while pane.waits_for_paint:
+                await d.pilot.pause(0.01)
+        ahead._left.clear()  # of the other panes
         d.app.keys.touched(time.monotonic())
         ahead.soon(pane)
         ahead.read()
