@@ -170,7 +170,7 @@ def main() -> int:
                 row = (judged(name, spec, args.session, folder, args.jobs) if args.session
                        else adapt(name, spec, folder, args.jobs))  # fmt: skip
                 failed = failed or row.get("level", "none") == "none"
-                print(name, name_of, row.get("level"), row["seconds"], flush=True)
+                print(name, name_of, row.get("level"), row.get("seconds"), flush=True)
                 print(json.dumps(row, indent=1), flush=True)
                 results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
                 results.setdefault(name, {})[name_of] = row
