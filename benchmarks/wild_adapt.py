@@ -33,6 +33,7 @@ from benchmarks.wild import RESULTS as UNEDITED  # noqa: E402
 from engine.gpu.result import read_results, verdict_of  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "wild_adapt.json"
+STAGES = {"G1": "lifted", "G2": "target", "G3": "lowered", "G4": "verified"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,23 +84,30 @@ def adapt(name: str, spec: tuple[str, ...], folder: Path, jobs: Path | None) -> 
     row: dict[str, Any] = {"seconds": round(time.perf_counter() - begin), "exit": code}
     if not out:
         return row | {"refused": err.strip().splitlines()[-2:]}
-    found = json.loads(out)
-    row |= {"level": found["level"], "stages": {s["name"]: [s["verdict"], s["reason"], s["seconds"]]
-                                                for s in found["stages"]}}  # fmt: skip
-    session = found["session"]
-    if jobs is not None and found["accepted"]:
+    return row | judged(name, spec, json.loads(out)["session"], folder, jobs)
+
+
+def judged(
+    name: str, spec: tuple[str, ...], session: str, folder: Path, jobs: Path | None
+) -> dict[str, Any]:
+    """What a session's gates said last; its job in `jobs` where it is accepted."""
+    shown = json.loads(run(["sessions", "show", session, "--json"], folder)[1])
+    if jobs is not None and shown["accepted"]:
         job = jobs.absolute() / f"{name}-{Path(spec[0]).stem}"
         packed = run(["gpu", "pack", session, str(job)], folder)
         print(packed[1] or packed[2], flush=True)
-    shown = json.loads(run(["sessions", "show", session, "--json"], folder)[1])
-    verdicts = {v["gate"]: v["details"] for v in shown["verdicts"]}
-    row["hunks"] = [h["title"] for h in shown["hunks"]]
-    row["changed_lines"] = verdicts.get("G3", {}).get("changed_lines")
-    row["spilled"] = {w: spilled(verdicts["G3"][w]) for w in ("was", "now")
-                      if w in verdicts.get("G3", {})}  # fmt: skip
-    row["work"] = {g: verdicts[g].get("instructions") for g in ("G1", "G2") if g in verdicts}
-    row["cases"] = [c["case"] for c in verdicts.get("G2", {}).get("cases", [])]
-    return row
+    verdicts = {v["gate"]: v for v in shown["verdicts"]}
+    details = {gate: v["details"] for gate, v in verdicts.items()}
+    built = details.get("G3", {})
+    return {
+        "level": shown["level"],
+        "stages": {STAGES[g]: [v["kind"], v["reason"], v["seconds"]] for g, v in verdicts.items()},
+        "hunks": [h["title"] for h in shown["hunks"]],
+        "changed_lines": built.get("changed_lines"),
+        "spilled": {w: spilled(built[w]) for w in ("was", "now") if w in built},
+        "work": {g: details[g].get("instructions") for g in ("G1", "G2") if g in details},
+        "cases": [c["case"] for c in details.get("G2", {}).get("cases", [])],
+    }
 
 
 def spilled(built: dict[str, Any]) -> dict[str, int]:
@@ -142,6 +150,9 @@ def main() -> int:
     parser.add_argument("--spec")
     parser.add_argument("--jobs", type=Path, help="where GPU jobs of accepted sessions go")
     parser.add_argument("--folder", type=Path, help="where imported kernels and sessions stay")
+    parser.add_argument(
+        "--session", help="record this one of --folder, as its gates judged it last"
+    )
     args = parser.parse_args()
     failed = False
     for name in args.names or ADAPTED:
@@ -156,9 +167,10 @@ def main() -> int:
                 name_of = Path(spec[0]).stem
                 if args.spec not in (None, name_of):
                     continue
-                row = adapt(name, spec, folder, args.jobs)
-                failed = failed or bool(row["exit"])
-                print(name, name_of, row.get("level"), row["seconds"], flush=True)
+                row = (judged(name, spec, args.session, folder, args.jobs) if args.session
+                       else adapt(name, spec, folder, args.jobs))  # fmt: skip
+                failed = failed or row.get("level", "none") == "none"
+                print(name, name_of, row.get("level"), row.get("seconds"), flush=True)
                 print(json.dumps(row, indent=1), flush=True)
                 results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
                 results.setdefault(name, {})[name_of] = row

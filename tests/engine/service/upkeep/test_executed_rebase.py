@@ -58,7 +58,7 @@ def test_names_comments_and_blanks_ask_nothing(work: Adaptation) -> None:
     assert work.state.hashes["target/target.patch"] == was  # nothing is recorded
     after = record_rebase(work, made)
     assert "slopes[which] * (key - query)" in after.text(Stage.TARGET, "target.patch")
-    assert b"product = product + slopes[which] * (key - query)" in after.lower().source
+    assert b"product += slopes[which] * (key - query)" in after.lower().source
     assert after.session.content(was)  # the history keeps both
 
 
