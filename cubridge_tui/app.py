@@ -36,6 +36,7 @@ from cubridge_tui.screens.dialogs import TextDialog
 from cubridge_tui.screens.palette import ActionProvider
 from cubridge_tui.steady import Keys, Tidy, look_at_new, steady
 from cubridge_tui.type_ahead import LONGEST, Passed, TypeAhead, TypedInto
+from cubridge_tui.widgets.ahead import Ahead
 from engine.errors import advice
 from sessions.listing import Listing
 
@@ -89,7 +90,8 @@ class CuBridgeApp(App[int], inherit_bindings=False):
         self.listing = Listing.open(store)
         self.cancel = threading.Event()
         self.keys = Keys()
-        self._ahead = TypeAhead()
+        self.ahead = Ahead(self, self.keys)
+        self._typed = TypeAhead()
         self._held_too_long: Timer | None = None
         self._acting = frozenset(key for a in self.actions for key in a.keys)
         self.jobs = Jobs(self.cancel, self._post, self._job_news)
@@ -160,13 +162,13 @@ class CuBridgeApp(App[int], inherit_bindings=False):
             self.keys.touched(now)
         if not isinstance(event, events.Key) or event.is_forwarded:
             await super().on_event(event)
-        elif not self._ahead.holds(event):
+        elif not self._typed.holds(event):
             target = self.focused or self.screen
             acts = isinstance(self.screen, ActionScreen) and event.key in self._acting
             await super().on_event(event)
             # What is typed behind a key of an action is for what the action has opened by then.
             if acts and target.post_message(Passed()):
-                self._ahead.hold()
+                self._typed.hold()
                 self._held_too_long = self.set_timer(LONGEST, self.on_passed)
 
     async def on_passed(self) -> None:
@@ -176,7 +178,7 @@ class CuBridgeApp(App[int], inherit_bindings=False):
         into = self.screen if isinstance(self.screen, TypedInto) else None
         if into and not into.opened(functools.partial(self.call_later, self.on_passed)):
             return
-        keys = self._ahead.release()
+        keys = self._typed.release()
         for key in into.take(keys) if into and keys else keys:
             await self.on_event(key)
 

@@ -38,7 +38,7 @@ def say(text: str) -> None:
 
 
 def typeable(text: str) -> str:
-    """`text` with every `cubridge COMMAND` written as it is started on this machine.
+    """`text` with every `cubridge COMMAND` or `--OPTION` written as it is started on this machine.
 
     Texts name commands one way, by the program's own name, and so do sessions, which travel: all
     that is shown to a person here goes through this, on the terminal, in JSON and in the app.
@@ -49,7 +49,8 @@ def typeable(text: str) -> str:
 
     from cubridge_tui.commands import COMMANDS
 
-    ours = rf"(?<![\w./-])cubridge (?=(?:--help|{'|'.join(COMMANDS)})(?![\w-]))|(?<=`)cubridge(?=`)"
+    command = rf"--[a-z]|(?:{'|'.join(COMMANDS)})(?![\w-])"
+    ours = rf"(?<![\w./-])cubridge (?={command})|(?<=`)cubridge(?=`)"
     return re.sub(ours, lambda m: own_command() + " " * m[0].endswith(" "), text)
 
 

@@ -141,8 +141,8 @@ with a counterexample.
     await tour.press("w")
     await tour.picture("why", "Why a gate failed", """
 `w` (or enter) brings every pane to what made it fail: first the hunk that was rejected, on `w`
-again the op that the gate names; with the pair where it shows, what was expected, what came out,
-and the clause of the recipe. `a` takes the hunk after all, `u` undoes the latest decision.
+in the dialog the op that the gate names; with the pair where it shows, what was expected, what came
+out, and the clause of the recipe. `a` takes the hunk after all, `u` undoes the latest decision.
 """)  # fmt: skip
     await tour.press("pagedown", "pagedown")
     await tour.picture("errors", "Where the errors are", """

@@ -16,6 +16,7 @@ from benchmarks.sweep.tasks import TARGETS
 
 Line = Mapping[str, Any]
 SHORT = 200
+MUTANTS = "mutants"  # the step, and what another set of them is named by: "mutants, another set"
 
 
 def write_record(log: Path, to: Path) -> int:
@@ -25,19 +26,21 @@ def write_record(log: Path, to: Path) -> int:
     by_step: dict[str, dict[str, Line]] = defaultdict(dict)
     for item, line in lines.items():
         step, of, number = item.split("/", 2)
-        by_step[step if step == "mutants" else f"{step} of {of}s"][f"{of}/{number}"] = line
+        name = step if step.startswith(MUTANTS) else f"{step} of {of}s"
+        by_step[name][f"{of}/{number}"] = line
     record: dict[str, Any] = json.loads(to.read_text()) if to.exists() else {}
     wrong = 0
     for step, judged in sorted(by_step.items()):
+        mutants = step.startswith(MUTANTS)
         outcomes = sorted((item, str(line["outcome"])) for item, line in judged.items())
         record[step] = {
             "outcomes_hash": hashlib.sha256(repr(outcomes).encode()).hexdigest()[:16],
             "judged_by": dict(Counter(str(line["tree"]) for line in judged.values())),
             "cpu_seconds": round(sum(line.get("cpu", 0) for line in judged.values())),
-            **(_mutants(judged) if step == "mutants" else _drawn(judged)),
+            **(_mutants(judged) if mutants else _drawn(judged)),
         }
         print(step, json.dumps(record[step].get("by") or record[step]["read"]))
-        wrong += len(record[step]["open" if step == "mutants" else "faults"])
+        wrong += len(record[step]["open" if mutants else "faults"])
     to.write_text(json.dumps(record, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     return 1 if wrong else 0
 

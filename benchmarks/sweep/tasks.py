@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from engine.lift import load_package
-from engine.resources import list_specs
+from engine.resources import list_specs, spec_path
+from engine.service.session.session_options import fixed_head_size
 
 Step = Literal["mutants", "texts", "decks"]
 Drawn = Literal["mask", "spec"]
@@ -59,8 +60,11 @@ def originals() -> Iterator[Original]:
     for kernel, key in SOURCES:
         yield Original(kernel, key)
     for kernel in TARGETS:
+        built = {names["D"] for names in load_package(kernel).specialisations}
         for spec in list_specs():
-            yield Original(kernel, "bf16_64", spec)
+            columns = fixed_head_size(spec_path(spec)) or "64"
+            if columns in built:
+                yield Original(kernel, f"bf16_{columns}", spec)
 
 
 def tasks(source_mutants: int, target_mutants: int, masks: int, specs: int) -> Iterator[Task]:

@@ -220,6 +220,7 @@ def bar_words(costs: Costs, target: str) -> tuple[str, ...]:
         f"{card} {now.us:,.0f} us, {both} ",
         short,
         f"{card} {against} ",
+        f"{card} {ratio(now, expert)} expert's ",
     )
 
 

@@ -13,6 +13,9 @@ from cubridge_tui.text.error_pictures import picture_lines
 from engine.service.views.hunk_words import clause_words
 from engine.types import DecisionKind, Gate, Stage, Verdict
 
+# Of a counterexample: its own lines, what the reason says, and the weights below the picture.
+_TOLD_APART = ("case", "diagnosis", "wrong_rows", "rows", "keys", "wrong_keys")
+
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
@@ -94,13 +97,20 @@ def _key_of_hunk(snap: Snapshot, name: str) -> Key | None:
 
 
 def _lines_of(snap: Snapshot, suspect: Suspect, gate: Gate) -> list[str]:
-    """The suspect op's first line where it stands: the pane's name, the number, the text."""
+    """The suspect's first line: the pane's name, the number, the text; of a hunk that adds lines
+    and was left out, the first that the target lacks."""
     first = {Gate.G1: Stage.LIFTED, Gate.G3: Stage.LOWERED}.get(gate, Stage.TARGET)
     for stage in dict.fromkeys((first, Stage.TARGET, Stage.LIFTED, Stage.SOURCE)):
-        for row in snap.panes[View.OPS][stage].rows:
-            ours = row.key == suspect.key if suspect.key is not None else row.hunk == suspect.hunk
-            if ours and row.kind is not RowKind.HEAD and row.number is not None:
+        rows = [
+            row for row in snap.panes[View.OPS][stage].rows
+            if row.kind not in (RowKind.HEAD, RowKind.NOTE)
+            and (row.hunk == suspect.hunk if suspect.hunk else row.key == suspect.key)
+        ]  # fmt: skip
+        for row in rows:
+            if row.number is not None:
                 return [f"{stage.value} line {row.number}: {row.text.strip()}"]
+        if rows:
+            return [f"not in the {stage.value}: {rows[0].text.strip()}"]
     return []
 
 
@@ -123,9 +133,11 @@ def verdict_lines(snap: Snapshot, verdict: Verdict, at: int = 0) -> list[str]:
     lines = [f"{verdict.gate} {verdict.kind} in {verdict.seconds:.1f} s: {verdict.reason}", ""]
     example = verdict.details.get("counterexample")
     if isinstance(example, dict):
-        told = {k: v for k, v in example.items() if k != "keys"}
+        told = {k: v for k, v in example.items() if k not in _TOLD_APART}
         values = ", ".join(f"{name} {_number(value)}" for name, value in told.items())
-        lines += [f"counterexample  {values}", ""]
+        lines.append(f"counterexample  {values}")
+        lines += [f"{'':<16}{example[name]}" for name in ("case", "diagnosis") if name in example]
+        lines.append("")
     found = suspects(snap, verdict)
     for number, suspect in enumerate(found):
         lines.append(f"{'here ▶' if number == at else 'also':<10} {suspect.words}")

@@ -118,7 +118,7 @@ class ModelScreen(Question):
     def present(self) -> None:
         """Bring everything to the present state."""
         snap = self.snap
-        self.query_one(StageBar).show(snap.state, snap.title, self.size.width, self._next_key())
+        self.query_one(StageBar).show(snap.state, snap.title, self.size.width)
         self.query_one(Banner).say(self.state.problem)
         self._list()
         if not self._showing:

@@ -117,8 +117,7 @@ class GpuScreen(ActionScreen):
     def present(self) -> None:
         """Bring everything to the session's present state."""
         snap = self.snap
-        key = actions.key_of(self._next, self.cubridge.actions)
-        self.query_one(StageBar).show(snap.state, snap.title, self.size.width, key)
+        self.query_one(StageBar).show(snap.state, snap.title, self.size.width)
         runners = self.query_one("#runners", CodePane)
         text = PaneText(self._runners(), "", "where the GPU is")
         if text != runners.content:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
 GLYPHS = " ···░░▒▒▓█"  # by the digits of `engine.spec.reference.error_grid`
-LEGEND = "█ largest   ▓ less than a tenth of it   ▒ a hundredth   ░ a 10^-4th   · a 10^-6th"
+LEGEND = "█ largest, or no number   ▓ less than a tenth   ▒ a hundredth   ░ a 10^-4th   · a 10^-6th"
 OVER = {"O": ("O", "d"), "weights": ("the weights", "j")}
 
 
@@ -43,7 +44,7 @@ def _picture(
     where = ", ".join(f"{n} {place[n]}" for n in ("b", "h", "case") if n in place)
     each = f"{high} rows x {wide} columns" if high * wide > 1 else "one element"
     lines = [
-        f"|error| of {what} over (i, {column}), {where}: {top:.3g} at most, a mark is {each}",
+        f"|error| of {what} over (i, {column}), {where}: {_most(top, place)}, a mark is {each}",
         f"{'':8}{column}={first:<{max(len(cells[0]) - len(str(last)) - 2, 1)}}{last}",
     ]
     row = place.get("i")
@@ -53,6 +54,15 @@ def _picture(
         drawn = "".join(GLYPHS[int(d)] if d.isdecimal() else "?" for d in digits)
         lines.append(f"{'▶' if here else ' '}i={begin:<5}{drawn.rstrip()}")
     return lines
+
+
+def _most(top: float, place: Mapping[str, Any]) -> str:
+    """The largest error, which is that of numbers alone: where there is none it says nothing."""
+    try:
+        number = math.isfinite(float(place.get("got", 0.0)))
+    except (TypeError, ValueError):
+        number = False
+    return f"{top:.3g} at most" if number else f"no number in places, {top:.3g} at most elsewhere"
 
 
 def _weights(place: Mapping[str, Any]) -> list[str]:

@@ -249,13 +249,14 @@ class CodePane(PaintedRows, can_focus=True):
     def next_match(self, step: int) -> int | None:
         """The cursor to the next match (1) or the previous one (-1); where the same step leads
         then."""
-        found = self._match(step)
+        found = self.match(step)
         if found is None:
             return None
         self.go_to(found, aside=True)
-        return self._match(step)
+        return self.match(step)
 
-    def _match(self, step: int) -> int | None:
+    def match(self, step: int) -> int | None:
+        """The next row with a match (1) or the previous one (-1); None: there is none."""
         count, words = len(self.content.rows), self._strips.words
         return search.find(self.shown_line, count, words, self.cursor, step)
 

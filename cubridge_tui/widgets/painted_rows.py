@@ -18,10 +18,9 @@ from textual.reactive import reactive
 from textual.scroll_view import ScrollView
 from textual.scrollbar import ScrollBar
 from textual.strip import Strip
-from textual.timer import Timer
 
 from cubridge_tui.model.rows import PaneText
-from cubridge_tui.steady import Keys
+from cubridge_tui.widgets.ahead import Ahead
 from cubridge_tui.widgets.paint import Flags, palette_of
 from cubridge_tui.widgets.row_places import hunk_end, runs
 from cubridge_tui.widgets.row_strips import Look, RowStrips
@@ -30,9 +29,8 @@ from cubridge_tui.widgets.slim_scrollbar import SlimScrollBar
 if TYPE_CHECKING:
     from cubridge_tui.model.links import Marks
 
-AHEAD_SECONDS = 0.02  # a key's repaint comes first
-BETWEEN_SECONDS = 0.001
-AHEAD_AT_ONCE = 0.002  # seconds: a key that comes in between waits for them
+# A row to make, with the links that it will have where they are other ones then.
+Coming = tuple[int, dict[int, str] | None]
 
 
 class PaintedRows(ScrollView):
@@ -48,9 +46,6 @@ class PaintedRows(ScrollView):
         self._ops: tuple[int, ...] = ()  # the rows that show the marked op
         self._expected: tuple[int | None, Callable[[], Marks]] | None = None  # see `expect`
         self._anchor: int | None = None
-        self._ahead: Timer | None = None
-        # The rows to make, once that is known, with their links where they are other ones then.
-        self._coming: Iterator[tuple[int, dict[int, str] | None]] | None = None
         self._down = True
         self._ground: tuple[Style, Color] | None = None
         self.scrolled: Callable[[], None] | None = None  # called as soon as other rows are shown
@@ -95,13 +90,13 @@ class PaintedRows(ScrollView):
         seen = range(top, top + self.size.height)
         self._refresh_rows([i for i in seen if before.get(i) != links.get(i)])
         if self._ops and not self.has_focus:
-            self._read_ahead_soon(down=self._down)  # what following the op would show
+            self._read_ahead_soon()  # what following the op would show
 
     def expect(self, index: int | None, marks: Callable[[], Marks]) -> None:
         """What the next key leads to, in all likelihood: a row (None: the one that shows the op),
         with these marks. It is painted while nobody waits for it."""
         self._expected = index, marks
-        self._read_ahead_soon(down=self._down)
+        self._read_ahead_soon()
 
     @property
     def linked(self) -> int | None:
@@ -181,7 +176,7 @@ class PaintedRows(ScrollView):
         first = max(index - height // 2, min(index - 1, end - height + 1))
         return min(max(first, 0), int(self.max_scroll_y))
 
-    def _expect(self) -> Iterator[tuple[int, dict[int, str] | None]]:
+    def _expect(self) -> Iterator[Coming]:
         """The rows that the next key brings into sight, with their links."""
         if self._expected is not None:
             index, told = self._expected
@@ -199,40 +194,42 @@ class PaintedRows(ScrollView):
         super().watch_scroll_y(old_value, new_value)
         if self.scrolled is not None:
             self.scrolled()
-        self._read_ahead_soon(down=new_value >= old_value)
+        self._down = new_value >= old_value
+        self._read_ahead_soon()
 
-    def _read_ahead_soon(self, *, down: bool = True) -> None:
-        """Make the rows that the next page will show, and those around the marked op, while nobody
-        waits for them.
-        """
-        self._coming, self._down = None, down
-        if self._ahead is None and self.is_attached:
-            self._ahead = self.set_timer(AHEAD_SECONDS, self._read_ahead)
+    def _read_ahead_soon(self) -> None:
+        """Make what the next key will show, in an app that has somebody who does."""
+        ahead = getattr(self.app, "ahead", None) if self.is_attached else None
+        if isinstance(ahead, Ahead):
+            ahead.soon(self)
 
-    def _read_ahead(self) -> None:
-        self._ahead = None
-        if not self.is_attached or not self.display:
-            return
-        keys = getattr(self.app, "keys", None)
-        if isinstance(keys, Keys) and (rest := keys.wait(time.monotonic())):
-            self._ahead = self.set_timer(min(rest, AHEAD_SECONDS), self._read_ahead)
-            return
-        if self._coming is None:
-            top, height = self.scroll_offset.y, self.size.height
-            after, before = range(top + height, top + 2 * height), range(top - height, top)
-            page = after if self._down else reversed(before)
-            linked = self._around(None if self.has_focus else self.linked)
-            self._coming = chain(
-                ((i, None) for i in linked), self._expect(), ((i, None) for i in page)
-            )
+    @property
+    def waits_for_paint(self) -> bool:
+        """Whether what a key changed here is not on the screen yet."""
+        screen = self.screen
+        moved = screen._scroll_required or screen._layout_required
+        return screen.is_current and (
+            moved or self._repaint_required or self in screen._dirty_widgets
+        )
+
+    def coming(self) -> Iterator[Coming]:
+        """What the next key may bring into sight: rows around the marked op, where a search goes
+        next, the next page."""
+        top, height = self.scroll_offset.y, self.size.height
+        after, before = range(top + height, top + 2 * height), range(top - height, top)
+        page = after if self._down else reversed(before)
+        linked = self._around(None if self.has_focus else self.linked)
+        return chain(((i, None) for i in linked), self._expect(), ((i, None) for i in page))
+
+    def make(self, coming: Iterator[Coming], until: float) -> bool:
+        """Make rows until a time of the monotonic clock; whether none is left."""
         self._use_look()
-        until = time.monotonic() + AHEAD_AT_ONCE
-        for index, links in self._coming:
+        for index, links in coming:
             if 0 <= index < len(self.content.rows):
                 self._row_strip(index, links).render(self.app.console)  # which the strip keeps
             if time.monotonic() > until:
-                self._ahead = self.set_timer(BETWEEN_SECONDS, self._read_ahead)
-                break
+                return False
+        return True
 
 
 def _links(op: Iterable[int], loop: Iterable[int], worker: Iterable[int]) -> dict[int, str]:

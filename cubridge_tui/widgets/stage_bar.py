@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from rich.cells import cell_len
 
@@ -28,12 +28,12 @@ NAMES = {Gate.G1: "lifted", Gate.G2: "target", Gate.G3: "lowered", Gate.G4: "ver
 class StageBar(Line):
     """`source ▸ lifted G1 ✓ pass ▸ target G2 ✗ fail ▸ lowered G3 · …   level none`.
 
-    Every mark and a level are there at any width; words go first, the stages' names
-    after what is predicted, and the session's title is cut but stays wherever there is room for a
+    Every mark and the level are there at any width; words go first, then the stages' names, then
+    what is predicted, and the session's title is cut but stays wherever there is room for a
     beginning of it.
     """
 
-    def show(self, state: SessionState, title: str, width: int, cost: Sequence[str] = ()) -> None:
+    def show(self, state: SessionState, title: str, width: int, cost: tuple[str, ...] = ()) -> None:
         """Show a state; `cost` says what is predicted, from long to short."""
         for left, right in _forms(state, cost):
             room = width - sum(cell_len(t) for t, _ in (*left, *right)) - 4
@@ -70,17 +70,14 @@ def _short(title: str) -> str:
     return f"{spec}{on}{kernel.removeprefix(FAMILY)}"
 
 
-def _forms(state: SessionState, cost: Sequence[str]) -> Iterator[tuple[list[Part], list[Part]]]:
+def _forms(state: SessionState, cost: tuple[str, ...]) -> Iterator[tuple[list[Part], list[Part]]]:
     """The bar without its title, in words, then in fewer and fewer of them."""
     for kinds in (True, False):
-        for words in cost:
+        for words in cost or ("",):
             yield _gates(state, True, kinds), _level(state, True, words)
-    if cost:
-        yield _gates(state, True, False, source=False), _level(state, False, cost[-1])
-    for kinds in (True, False):
-        yield _gates(state, True, kinds), _level(state, True, "")
+    for words in cost[-2:]:
+        yield _gates(state, True, False, source=False), _level(state, False, words)
     for words in (*cost, ""):
-        yield _gates(state, False, False), _level(state, False, words)
         yield _gates(state, False, False, tight=True), _level(state, False, words)
 
 
@@ -113,8 +110,6 @@ def _level(state: SessionState, words: bool, cost: str) -> list[Part]:
     assumed = len(open_assumptions(state.verdicts))
     style = {Level.NONE: "dim", Level.OVERRIDDEN: "overridden"}.get(level, "pass")
     parts: list[Part] = [("level ", "dim"), (f"{level} ", style)]
-    if level is Level.NONE and not words and cost:
-        parts = []  # the marks say it
     if assumed:
         word = f"{assumed} meaning{'s' * (assumed != 1)} assumed " if words else f"≈{assumed} "
         parts = [(word, "stale"), *parts]
@@ -126,5 +121,5 @@ def _level(state: SessionState, words: bool, cost: str) -> list[Part]:
         else:
             parts = [("★ " if current else "★~ ", "pass" if current else "stale"), *parts]
     if cost:
-        parts = [(cost, "title"), *([("│ ", "dim")] if parts else []), *parts]
+        parts = [(cost, "title"), ("│ ", "dim"), *parts]
     return parts

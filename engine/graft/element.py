@@ -7,19 +7,23 @@ sizes, inputs) are what probing found that the source calls them.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import reduce
 
 from engine.cuir.functions import FUNCTIONS
 from engine.cuir.nodes import (
     MIRRORED,
     Binary,
+    Bool,
     Call,
     Compare,
     Expr,
     Index,
     Name,
     Num,
+    Unary,
+    names_in,
     walk_expr,
 )
 from engine.cuir.rewrite import map_expr
@@ -34,16 +38,23 @@ from engine.transfer.logic import factored, negate
 
 X, SCORE = Name("x"), Name("s")
 COORDINATES = {"b": "batch", "h": "head", "i": "row", "j": "key"}
-AHEAD = Name("j - i")  # how far a key is ahead of its row: no name that a recipe may have
+# How far a key is ahead of its row, or of the last row's own keys where the two lengths differ, and
+# the same as a float: no names that a recipe may have.
+AHEAD, FLOATED = Name("j - i"), Name("float(j - i)")
 SIZES = ("B", "Hq", "Hkv", "Nq", "Nk", "D", "Dv")
 # The functions of CUDA's own headers, in single precision.
 _CUDA = {n: f.also[0] for n, f in FUNCTIONS.items() if f.also and f.gives == "float"}
 _CUDA |= {n: n for n in ("abs", "min", "max", "erf", "sin", "cos")}
 _ATOM = re.compile(r"[\w.:]+|([\w.:]|->)*\w(\[[^\[\]]*\]|\(([^()]|\([^()]*\))*\))*")
+_PLAIN = re.compile(r"[\w.]+")
 _ONE = ("1.0f", "1")
+_SCORES = {"x", "s"}
+_OF_ELEMENTS = _SCORES | {"i", "j", AHEAD.id, FLOATED.id}
 _SUM, _PRODUCT, _STRONG = 10, 11, 14  # binding strengths, as the emitter counts them
 _KINDS = {"f32": "f32", "T": "f32", "f16": "f32", "bf16": "f32", "i32": "i32", "i64": "i64",
           "bool": "bool"}  # fmt: skip
+
+Terms = list[tuple[str, str]]  # of a sum in C++: "+" or "-", and the term
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +132,7 @@ def _of_scaled(score: Expr) -> Expr | None:
 
 def write(
     recipe: Recipe, place: Place, source: str, values: Mapping[str, str], minus: str,
-    equal_lengths: bool,
+    equal_lengths: bool, folded: bool = True,
 ) -> Written:  # fmt: skip
     """The statements for one place.
 
@@ -130,6 +141,9 @@ def write(
         values: how an extra input is called there.
         minus: what a dropped pair's score becomes: `-INFINITY`, or a number.
         equal_lengths: whether the kernel has one length for rows and keys.
+        folded: whether the place's unit is put into what all scores share, which is fewer
+            instructions, and of a mask what needs no load comes first; else as the recipe has the
+            score, and loads first. Which takes fewer registers the compiler says.
 
     Raises:
         TransferError: a coordinate, a size or a function that has no writing there.
@@ -139,21 +153,23 @@ def write(
         score, dropped = (None if e is None else one_length(e) for e in (score, dropped))
     if score is None and dropped is None:
         return Written("", (), ())
+    at_end = False
     if place.elements > 1 and {"i", "j"} <= place.coordinates.keys():
-        score, dropped = _by_distance(score, dropped)
-    writer = Writer(recipe, place, source, dict(values))
+        (score, dropped), at_end = _by_distance(score, dropped)
+    writer = Writer(recipe, place, source, dict(values), at_end)
     lines: list[str] = []
     if score is not None:
-        lines += writer.score(score)
+        lines += writer.score(score, folded)
     if dropped is not None:
+        dropped = dropped if folded else _loads_first(dropped)
         lines.append(f"if ({writer.text(dropped)}) {writer.place.element} = {minus};")
-    declared = writer.declared()
+    before, inside = _declared(writer.before), _declared(writer.inside)
     if place.elements > 1:
         e = writer.e
-        head = ["#pragma unroll", f"for (int {e} = 0; {e} < {place.elements}; ++{e}) {{"]
-        lines = [*head, *(f"  {line}" for line in (*declared, *lines)), "}"]
-    elif declared:  # in a block of their own, so that they hide nothing
-        lines = ["{", *(f"  {line}" for line in (*declared, *lines)), "}"]
+        loop = f"for (int {e} = 0; {e} < {place.elements}; ++{e}) {{"
+        lines = ["#pragma unroll", loop, *(f"  {line}" for line in (*inside, *lines)), "}"]
+    if before:  # in a block of their own, so that they hide nothing
+        lines = ["{", *(f"  {line}" for line in (*before, *lines)), "}"]
     text = "".join(f"\n{place.indent}{line}" for line in lines)
     clauses = [c.kind for c in recipe.clauses]
     carried = [k for k in clauses if k in ("softcap", "bias", "score") and score is not None]
@@ -161,30 +177,93 @@ def write(
     return Written(text, tuple(dict.fromkeys(carried)), tuple(sorted(writer.read)))
 
 
-def _by_distance(*parts: Expr | None) -> list[Expr | None]:
+def _declared(variables: Mapping[str, str]) -> list[str]:
+    return [f"const int {name} = {text};" for name, text in variables.items()]
+
+
+def _by_distance(*parts: Expr | None) -> tuple[list[Expr | None], bool]:
     """Expressions in how far a key is ahead of its row, where neither stands there alone: of many
-    scores that is one number to be kept for each, and not two."""
-    made = [None if p is None else map_expr(p, _ahead) for p in parts]
-    alone = {e.id for p in made if p is not None for e in walk_expr(p) if isinstance(e, Name)}
-    return list(parts) if alone & {"i", "j"} else made
+    scores that is one number to be kept, and not two for each. True where the rows are the last of
+    Nk: what they are compared with has no length in it then, and is a constant of the code."""
+    for offset in (Binary("-", Name("Nk"), Name("Nq")), Num(0)):
+        made = [None if p is None else _floated(map_expr(p, _ahead(offset))) for p in parts]
+        used = names_in(*(p for p in made if p is not None))
+        if used & {"i", "j"}:
+            break
+        if offset == Num(0) or not used & {"Nq", "Nk"}:
+            return made, offset != Num(0)
+    return list(parts), False
 
 
-def _ahead(node: Expr) -> Expr | None:
-    match node:
-        case Compare(op, left, right) if _whole(node):
-            found = linear_difference(left, right)
-        case Binary("+" | "-") if _whole(node):
-            op, found = "", linear(node)
+def _ahead(offset: Expr) -> Callable[[Expr], Expr | None]:
+    def found_in(node: Expr) -> Expr | None:
+        match node:
+            case Compare(op, left, right) if _whole(node):
+                found = linear_difference(left, right)
+            case Binary("+" | "-") if _whole(node):
+                op, found = "", linear(node)
+            case _:
+                return None
+        i, j = Name("i"), Name("j")
+        sign = found.coefficient(j)
+        if abs(sign) != 1 or found.coefficient(i) != -sign:
+            return None
+        rest = found.without(i).without(j).plus(linear(offset).scaled(sign))
+        if op:
+            return Compare(op if sign == 1 else MIRRORED[op], AHEAD, rest.scaled(-sign).to_expr())
+        return rest.plus(Linear(((AHEAD, sign),), 0)).to_expr()
+
+    return found_in
+
+
+def _loads_first(dropped: Expr) -> Expr:
+    """Loads before what may spare them: no branch has to be round them then."""
+    return reduce(lambda a, b: Bool("or", a, b), sorted(_any_of(dropped), key=_no_load))
+
+
+def _any_of(expr: Expr) -> list[Expr]:
+    if isinstance(expr, Bool) and expr.op == "or":
+        return [*_any_of(expr.left), *_any_of(expr.right)]
+    return [expr]
+
+
+def _no_load(expr: Expr) -> bool:
+    return not any(isinstance(e, Index) for e in walk_expr(expr))
+
+
+def _added(score: Expr) -> Expr | None:
+    """What is added to the score, where nothing else becomes of it."""
+    match score:
+        case Binary("+", one, other) if not names_in(other) & _SCORES:
+            left, right = one, other
+        case Binary("+", other, one) if not names_in(other) & _SCORES:
+            left, right = one, other
+        case Binary("-", left, one) if not names_in(one) & _SCORES:
+            right = Unary("-", one)
         case _:
             return None
-    i, j = Name("i"), Name("j")
-    sign = found.coefficient(j)
-    if abs(sign) != 1 or found.coefficient(i) != -sign:
+    if left == SCORE:
+        return right
+    more = _added(left)
+    return None if more is None else Binary("+", more, right)
+
+
+def _floated(expr: Expr) -> Expr:
+    """With the distance as a float where it meets one: what is a constant for each of the scores
+    is added to it behind the conversion, exact below 2^24, and only one number is converted."""
+
+    def met(node: Expr) -> Expr | None:
+        match node:
+            case Binary(op, left, right) if _whole(left) != _whole(right):
+                floats = [map_expr(e, _as_float) if _whole(e) else e for e in (left, right)]
+                return Binary(op, *floats)
         return None
-    rest = found.without(i).without(j)
-    if op:
-        return Compare(op if sign == 1 else MIRRORED[op], AHEAD, rest.scaled(-sign).to_expr())
-    return rest.plus(Linear(((AHEAD, sign),), 0)).to_expr()
+
+    return map_expr(expr, met)
+
+
+def _as_float(node: Expr) -> Expr | None:
+    return FLOATED if node == AHEAD else None
 
 
 def one_length(expr: Expr) -> Expr:
@@ -220,24 +299,27 @@ class Writer:
     """Writes expressions of a recipe in the words of a place.
 
     Args:
+        at_end: whether the rows are the last of Nk where a distance is meant.
         inline: coordinates stand where they are used, and have no variable of their own.
     """
 
     def __init__(
         self, recipe: Recipe, place: Place, source: str, values: Mapping[str, str],
-        inline: bool = False,
+        at_end: bool = False, inline: bool = False,
     ) -> None:  # fmt: skip
-        self.inline = inline
+        self.at_end, self.inline = at_end, inline
         self.values = values
         self.inputs = {i.name: i for i in recipe.extra()}
         self.words = frozenset(re.findall(r"\w+", source))
         self.e = self.fresh("e")
         self.place = _numbered(place, self.e)
-        self.used: dict[str, str] = {}  # what has a variable of its own, by its text
+        self.known: dict[str, str] = {}  # coordinates that have a variable of ours
+        self.before: dict[str, str] = {}  # variables before a loop over elements
+        self.inside: dict[str, str] = {}  # and in it
         self.read: set[str] = set()
         locals = {"x": "f32", "s": "f32"}
         locals |= dict.fromkeys((*COORDINATES, *SIZES, AHEAD.id), "i32")
-        locals |= {i.name: _KINDS[i.dtype] for i in self.inputs.values()}
+        locals |= {FLOATED.id: "f32"} | {i.name: _KINDS[i.dtype] for i in self.inputs.values()}
         self.emitter = Emitter(
             Kinds(default_templates(), {}, {}, locals),
             Names(frozenset(), dict(_CUDA)),
@@ -260,15 +342,23 @@ class Writer:
     def where(self) -> str:
         return f"{self.place.file.name}:{self.place.line}"
 
-    def score(self, score: Expr) -> list[str]:
+    def score(self, score: Expr, folded: bool) -> list[str]:
         """The statements that put a new score into the element."""
-        element, to = self.place.element, self.place.to_score
-        value = score if to in _ONE else Binary("/", score, Name("to_score"))
-        return [f"{element} = {self.text(value)};"]
+        added = _added(score) if folded or self.place.to_score in _ONE else None
+        sign, value = ("=", score) if added is None else ("+=", added)
+        if self.place.to_score not in _ONE:
+            value = self.in_unit(value) if folded else Binary("/", value, Name("to_score"))
+        return [f"{self.place.element} {sign} {self.text(value)};"]
 
-    def declared(self) -> list[str]:
-        """Variables for coordinates that are no single name."""
-        return [f"const int {name} = {text};" for text, name in self.used.items()]
+    def in_unit(self, score: Expr) -> Expr:
+        """A score in the unit of the place, which what is one number for all elements is brought
+        to before the others."""
+        match score:
+            case Binary("*", left, right) if not names_in(left) & _OF_ELEMENTS:
+                return Binary("*", self.in_unit(left), right)
+            case Binary("*", left, right) if not names_in(right) & _OF_ELEMENTS:
+                return Binary("*", self.in_unit(right), left)
+        return Binary("/", score, Name("to_score"))
 
     def spelled(self, expr: Expr) -> tuple[str, int] | None:
         """What the source has for a name of the recipe, with how tightly it binds."""
@@ -277,15 +367,20 @@ class Writer:
                 text, to = self.place.element, self.place.to_score
                 if to in _ONE:
                     return text, _STRONG
-                return f"{text} * {_in(to, _PRODUCT)}", _PRODUCT
+                return f"{text} * {_in(to, _STRONG)}", _PRODUCT
+            case Binary("*" | "/" as op, Name("s"), Num(value)) if self.place.to_score not in _ONE:
+                factor = self.text(Binary(op, Name("to_score"), Num(float(value))))
+                return f"{self.place.element} * ({factor})", _PRODUCT
             case Name("x"):
                 natural, _ = self.spelled(SCORE) or ("", 0)
                 return f"{natural} * sqrtf({self.size('D')})", _PRODUCT
             case Name("to_score"):
                 return self.place.to_score, strength(self.place.to_score)
-            case Name(id) if id in (*COORDINATES, AHEAD.id):
+            case Name(id) if id in COORDINATES:
                 text = self.coordinate(id)
                 return text, strength(text)
+            case Name(AHEAD.id | FLOATED.id as id):
+                return self.distance(id == FLOATED.id)
             case Name(id) if id in SIZES:
                 text = self.size(id)
                 return text, strength(text)
@@ -300,18 +395,49 @@ class Writer:
 
     def coordinate(self, name: str) -> str:
         """The source's own variable that holds a coordinate, else one of ours."""
-        if name == AHEAD.id:
-            row = _in(self.place.coordinates["i"], _STRONG)
-            text: str | None = f"{self.place.coordinates['j']} - {row}"
-        else:
-            text = self.place.coordinates.get(name)
+        text = self.place.coordinates.get(name)
         if text is None:
             raise TransferError(f"{self.where}: nothing in scope there is {COORDINATES[name]}")
-        if re.fullmatch(r"[\w.]+", text) and text != self.e:
+        if _PLAIN.fullmatch(text) and text != self.e:
             return self.as_int(name, text)
         if self.inline:
             return text
-        return self.used.setdefault(text, self.fresh(COORDINATES.get(name, "ahead")))
+        if name not in self.known:
+            fixed, own = self.terms(name)
+            if fixed and own:
+                first = self.variable(self.before, f"first_{COORDINATES[name]}", fixed)
+                fixed = [("+", first)]
+            where = self.inside if own else self.before
+            self.known[name] = self.variable(where, COORDINATES[name], [*fixed, *own])
+        return self.known[name]
+
+    def distance(self, floated: bool) -> tuple[str, int]:
+        """How far a key is ahead, with how tightly that binds."""
+        if AHEAD.id not in self.known:
+            (key, of_key), (row, of_row) = self.terms("j"), self.terms("i")
+            ends = [("-", self.size("Nk")), ("+", self.size("Nq"))] if self.at_end else []
+            where, ahead, own = self.before, [*key, *_less(row), *ends], [*of_key, *_less(of_row)]
+            if not ahead:
+                where, ahead, own = self.inside, own, ahead
+            self.known[AHEAD.id] = self.variable(where, "ahead", ahead)
+            self.known[FLOATED.id] = self.variable(self.inside, "own", own) if own else ""
+        name, more = self.known[AHEAD.id], self.known[FLOATED.id]
+        name = f"float({name})" if floated else name
+        return (f"{name} + {more}", _SUM) if more else (name, _STRONG)
+
+    def terms(self, name: str) -> tuple[Terms, Terms]:
+        """A coordinate as a sum: what is one number for all elements, and what is each one's."""
+        text = self.place.coordinates[name]
+        if _PLAIN.fullmatch(text) and text != self.e:
+            return [("+", self.as_int(name, text))], []
+        own = re.compile(rf"\b{self.e}\b")
+        parts = sum_terms(text)
+        return [p for p in parts if not own.search(p[1])], [p for p in parts if own.search(p[1])]
+
+    def variable(self, where: dict[str, str], name: str, terms: Terms) -> str:
+        name = self.fresh(name)
+        where[name] = _sum_of(terms)
+        return name
 
     def size(self, name: str) -> str:
         text = self.place.sizes.get(name)
@@ -343,6 +469,35 @@ def _numbered(place: Place, e: str) -> Place:
     """The place with another name for the element's number."""
     named = {n: re.sub(r"\be\b", e, t) for n, t in place.coordinates.items()}
     return replace(place, element=re.sub(r"\be\b", e, place.element), coordinates=named)
+
+
+def sum_terms(text: str) -> Terms:
+    """The terms of a sum in C++, as probing writes one; anything else is one term."""
+    if strength(text) != _SUM:
+        return [("+", text)]
+    parts, depth, at = [""], 0, 0
+    while at < len(text):
+        if depth == 0 and text[at : at + 3] in (" + ", " - "):
+            parts += [text[at + 1], ""]
+            at += 3
+            continue
+        depth += (text[at] in "([") - (text[at] in ")]")
+        parts[-1] += text[at]
+        at += 1
+    return list(zip(["+", *parts[1::2]], parts[::2], strict=True))
+
+
+def _less(terms: Terms) -> Terms:
+    return [("-" if sign == "+" else "+", text) for sign, text in terms]
+
+
+def _sum_of(terms: Terms) -> str:
+    """The sum again; what is added stands before what is taken away."""
+    terms = sorted(terms, key=lambda t: t[0] == "-")
+    if len(terms) == 1 and terms[0][0] == "+":
+        return terms[0][1]
+    text = " ".join(f"{sign} {_in(term, _PRODUCT)}" for sign, term in terms)
+    return text.removeprefix("+ ").replace("- ", "-", 1) if text[0] == "-" else text[2:]
 
 
 def strength(text: str) -> int:

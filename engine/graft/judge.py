@@ -188,17 +188,9 @@ def judge_bytes(files: Files, changed: Files, edits: Sequence[Edit]) -> Found:
     return Found(True, "bytes outside of the edits' spans are the author's")
 
 
-def judge_build(
-    source: Asked, patched: Asked, launches: Mapping[str, Launch], tools: Toolchain, folder: Path,
-    said: Said,
-) -> Found:  # fmt: skip
-    """Builds both for the arch; a pass where nothing is lost: registers that spill, local memory,
-    matrix instructions, resident blocks."""
-    said(f"compiling both for {source.flags.arch}")
-    was, now = (
-        _built(asked, launches, tools, folder / name)
-        for asked, name in ((source, "was"), (patched, "now"))
-    )
+def judge_build(was: BuildResult, now: BuildResult) -> Found:
+    """A pass where nothing is lost: registers that spill, local memory, matrix instructions,
+    resident blocks."""
     details: dict[str, Any] = {"was": was.to_json(), "now": now.to_json()}
     if not was.ok:
         return Found(False, f"the source does not build: {was.reason}", details)
@@ -209,7 +201,7 @@ def judge_build(
     return Found(True, _uses(was, now), details)
 
 
-def _built(
+def built(
     asked: Asked, launches: Mapping[str, Launch], tools: Toolchain, folder: Path
 ) -> BuildResult:
     """Machine code, and what ptxas says of it."""

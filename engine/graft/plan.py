@@ -22,13 +22,14 @@ MINUS = ("-INFINITY", "-1e38f")
 
 def plan(
     recipe: Recipe, hooks: Sequence[Hook], files: Files, source: Path, launcher: Launcher,
-    minus: str, head_size: int,
+    minus: str, head_size: int, folded: bool = True,
 ) -> list[Edit]:  # fmt: skip
     """The edits that carry a recipe; none where it asks for no other score and drops no pair.
 
     Args:
         hooks: of each kernel one; instantiations of a template have the same places.
         head_size: D of a kernel whose launcher is not told it.
+        folded: how scores are written, as `write` has it.
 
     Raises:
         TransferError: a part of the recipe is no edit of a score, or has no writing there.
@@ -47,11 +48,11 @@ def plan(
     for place, hook in found.values():
         place = replace(place, sizes={**fixed, **place.sizes})
         text = files[place.file].decode("utf-8", "surrogateescape")
-        bare = write(recipe, place, text, {}, minus, equal)
+        bare = write(recipe, place, text, {}, minus, equal, folded)
         if not bare.text:
             continue
         values = values_at(router, items, bare.inputs, place)
-        made = write(recipe, place, text, values, minus, equal)
+        made = write(recipe, place, text, values, minus, equal, folded)
         edits.append(
             Edit(place.file, place.after, place.after, made.text, _title(recipe),
                  _reason(recipe, hook, minus), ", ".join(made.clauses))

@@ -44,7 +44,8 @@ def trust(verdicts: Sequence[Verdict]) -> str:
 
 
 def gate_lines(verdicts: Sequence[Verdict], judged: str = "") -> str:
-    """Each gate, its verdict and the reason, and what G2 proved and ran, as lines of a list.
+    """Each gate that was run, its verdict and the reason, and what G2 proved and ran, as lines of a
+    list.
 
     Args:
         judged: the specialisation that G2 ran.
@@ -53,13 +54,14 @@ def gate_lines(verdicts: Sequence[Verdict], judged: str = "") -> str:
     out: list[str] = []
     for gate, about in GATES.items():
         verdict = last.get(gate)
-        kind = verdict.kind if verdict else VerdictKind.NOT_RUN
-        reason = verdict.reason if verdict else ""
-        if verdict and verdict.by:
+        if verdict is None or verdict.kind is VerdictKind.NOT_RUN:
+            continue  # `not_proven` has it
+        kind, reason = verdict.kind, verdict.reason
+        if verdict.by:
             reason = f"by {verdict.by}: {reason}"
         said = prose(reason if len(reason) <= 200 else reason[:199] + "…")
         out.append(f"- {gate.value} ({about}): **{kind.value}**{': ' if said else ''}{said}")
-        if gate is Gate.G2 and verdict and verdict.passed:
+        if gate is Gate.G2 and verdict.passed:
             out += _proven(verdict.details, f" as `{judged}`" if judged else "")
     return "".join(f"{line}\n" for line in out)
 
@@ -69,9 +71,9 @@ def _proven(details: Mapping[str, Any], judged: str) -> Iterator[str]:
     goals = (f"{len(found)} goal{'s' * (len(found) > 1)} of {prose(about)}"
              for about, found in _goals(details, proven=True).items())  # fmt: skip
     if said := ", ".join(goals):
-        yield f"  - Proven for all sizes, by a solver: {said} (each is in verdicts.json)."
+        yield f"  - Proven for all sizes, by a solver: {said}."
     if sizes := _sizes(details):
-        yield f"  - Run{judged} at {sizes} (each is in verdicts.json)."
+        yield f"  - Run{judged} at {sizes}."
 
 
 def not_proven(verdicts: Sequence[Verdict]) -> str:
@@ -90,8 +92,8 @@ def not_proven(verdicts: Sequence[Verdict]) -> str:
     if unseen:
         out.append(f"- What no run had: {prose('; '.join(unseen))}.")
     proven = _goals(details, proven=True)
-    rest = "but for the goals above " if proven else ""
-    out.append(f"- Sizes that were not run: {rest}nothing is proven of them.")
+    rest = " but the goals above" if proven else ""
+    out.append(f"- Sizes that were not run: nothing is proven of them{rest}.")
     return "".join(f"{line}\n" for line in out)
 
 

@@ -71,7 +71,6 @@ class Content:
     """
 
     kernel: str
-    title: str
     source: bytes = field(repr=False)
     headers: Sequence[tuple[str, bytes]] = field(repr=False)
     entry: str
@@ -182,7 +181,7 @@ def package_files(content: Content, name: str) -> dict[str, bytes]:
     verdicts = verdicts_json(content, name)
     files = {
         "README.md": readme_text(
-            info, content.asked, inputs, content.level, content.verdicts, content.title,
+            info, content.asked, inputs, content.level, content.verdicts,
             content.kernel, list(content.archs), content.judged,
         ),
         "__init__.py": init_text(info, content.asked, inputs, content.level, content.kernel),

@@ -291,7 +291,6 @@ def readme_text(
     inputs: Sequence[Input],
     level: Level,
     verdicts: Sequence[Verdict],
-    title: str,
     kernel: str,
     archs: Sequence[str],
     judged: str,
@@ -324,7 +323,7 @@ def readme_text(
     return f"""# {name}
 
 An attention kernel for {code(info["spec"])}{options}, adapted by CuBridge from the expert kernel
-{prose(kernel)} ({prose(title)}). Built for {_built_words(info)}, on {archs[0]}{_further(archs)}.
+{prose(kernel)}. Built for {_built_words(info)}, on {archs[0]}{_further(archs)}.
 Forward only. It runs on Linux with one of these GPUs, Python 3.10 and torch 2.6 or newer; nvcc
 (CUDA 12 or newer) builds it. Licence: {_licence(kernel)}; {code(info["spec"])} is its author's.
 
@@ -346,15 +345,14 @@ Level: {level.value}. {level_words}
 
 {gate_lines(verdicts, judged)}
 `{name}.check()` runs the kernel beside the spec on your GPU. The judged source and headers are in
-kernel.cu byte for byte; verdicts.json has their hashes, how they were built and what was measured.
+kernel.cu byte for byte (its comments are the expert kernel's own); verdicts.json has every goal and
+size, the hashes, how they were built and what was measured.
 
-## What is not
+## What is not proven, or not there
 - No backward pass, no dropout: forward only.
 - The Python files and the library's C entry: tested with CuBridge, judged by no gate.
 - Other compilers and flags than verdicts.json names, and GPUs other than {", ".join(archs)}.
-{not_proven(verdicts)}
-The comments in kernel.cu are the expert kernel's own and speak of that kernel.
-"""
+{not_proven(verdicts)}"""
 
 
 def _licence(kernel: str) -> str:

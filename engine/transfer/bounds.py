@@ -22,8 +22,9 @@ from engine.cuir.nodes import (
     walk_expr,
 )
 from engine.cuir.rewrite import map_expr, substitute
+from engine.scalar_algebra.rewrite import FALSE, TRUE
 from engine.transfer.linear import Linear, linear, linear_difference, tidy
-from engine.transfer.logic import FALSE, TRUE, negate, normal
+from engine.transfer.logic import negate, normal
 from engine.transfer.schedule import KEY, ROW, Rows, interval
 
 INTEGERS = ("i32", "i64", "bool")

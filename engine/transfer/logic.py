@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
+
 from engine.cuir.nodes import (
     CONTRARY,
     MIRRORED,
@@ -14,9 +17,9 @@ from engine.cuir.nodes import (
     Unary,
     walk_expr,
 )
+from engine.scalar_algebra.rewrite import FALSE, TRUE, all_of, any_of
 from engine.transfer.linear import linear_difference
 
-TRUE, FALSE = Num(True), Num(False)
 _MAX_TERMS = 32
 
 
@@ -111,24 +114,33 @@ def disjuncts(expr: Expr) -> tuple[tuple[Expr, ...], ...]:
 
 
 def factored(expr: Expr) -> Expr:
-    """`a and b or a and c` as `a and (b or c)`: what every alternative asks for is asked once."""
-    terms = disjuncts(expr)
-    common = [atom for atom in terms[0] if all(atom in term for term in terms[1:])]
-    if len(terms) < 2 or not common:
-        return expr
-    rest: Expr | None = None
-    for term in terms:
-        left = [atom for atom in term if atom not in common]
-        if not left:
-            return _all(common)  # this alternative asks for nothing else
-        rest = _all(left) if rest is None else Bool("or", rest, _all(left))
-    assert rest is not None
-    short = Bool("and", _all(common), rest)
+    """`a and b or a and c` as `a and (b or c)`: what alternatives share is asked once. A mask of
+    alternatives in full is one of the longest predicates, and ptxas spills what it makes of it."""
+    short = _shared(tuple(tuple(dict.fromkeys(term)) for term in disjuncts(expr)))
     return short if sum(1 for _ in walk_expr(short)) < sum(1 for _ in walk_expr(expr)) else expr
 
 
-def _all(atoms: list[Expr]) -> Expr:
-    out = atoms[0]
-    for atom in atoms[1:]:
-        out = Bool("and", out, atom)
-    return out
+def _shared(terms: tuple[tuple[Expr, ...], ...]) -> Expr:
+    """These alternatives, with what all of them share taken out, else the atom that most of them
+    have together with each that has the same company."""
+    if () in terms:
+        return TRUE  # this alternative asks for nothing else
+    common = [atom for atom in terms[0] if all(atom in term for term in terms[1:])]
+    if common:
+        rest = _shared(tuple(_less(term, common) for term in terms))
+        return all_of(common) if rest == TRUE else Bool("and", all_of(common), rest)
+    counts = Counter(atom for term in terms for atom in term)
+    most, count = counts.most_common(1)[0]
+    if count == 1:
+        return any_of([all_of(term) for term in terms])
+    company = tuple(_less(term, [most]) for term in terms if most in term)
+    sets = [frozenset(term) for term in terms]
+    alike = [atom for atom in counts if all(frozenset((atom, *c)) in sets for c in company)]
+    product = {frozenset((atom, *c)) for atom in alike for c in company}
+    others = tuple(term for term, found in zip(terms, sets, strict=True) if found not in product)
+    both = Bool("and", any_of(alike), _shared(company)) if () not in company else any_of(alike)
+    return any_of([both, _shared(others)]) if others else both
+
+
+def _less(term: tuple[Expr, ...], gone: Sequence[Expr]) -> tuple[Expr, ...]:
+    return tuple(atom for atom in term if atom not in gone)

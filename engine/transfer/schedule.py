@@ -24,8 +24,9 @@ from engine.cuir.nodes import (
     Unary,
     free_names,
 )
+from engine.scalar_algebra.rewrite import FALSE, TRUE
 from engine.transfer.linear import Linear, linear_difference, tidy
-from engine.transfer.logic import FALSE, TRUE, disjuncts, negate, normal
+from engine.transfer.logic import disjuncts, negate, normal
 
 ROW, KEY = Name("i"), Name("j")
 

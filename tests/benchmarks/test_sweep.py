@@ -19,7 +19,7 @@ from benchmarks.sweep.drawn import KEY, kernel
 from benchmarks.sweep.mutants import _classes
 from benchmarks.sweep.pool import lines_of, sweep
 from benchmarks.sweep.record import write_record
-from benchmarks.sweep.tasks import TARGETS, Original, Task
+from benchmarks.sweep.tasks import TARGETS, Original, Task, originals
 from engine.build.tools.toolchain import find_toolchain
 from engine.cuir.canonical import canonical
 from engine.cuir.parser import parse_module
@@ -70,6 +70,19 @@ def test_nvcc_compiles_what_the_checks_pass(name: str, texts: dict[str, dict[str
     assert list(found) == ["wrong"] and "error" in found["wrong"]
 
 
+@pytest.mark.parametrize(("seed", "name"), [(540, TARGETS[0]), (120, TARGETS[1])])
+def test_a_product_of_alternatives_spills_nothing(seed: int, name: str) -> None:
+    """Six alternatives of two conditions each, written in full, did: 20 and 16 bytes."""
+    try:
+        find_toolchain()
+    except MissingTool:
+        pytest.skip("there is no nvcc here")
+    recipe = recipe_of(random_mask(seed))
+    assert recipe is not None
+    arch = Original(name, KEY).arch
+    assert compiling.spills(arch, KEY, lowered(kernel(name), recipe)[0]) == ""
+
+
 def test_a_compiler_that_is_ended_says_nothing_of_a_text(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -112,11 +125,20 @@ def test_a_record_tells_faults_and_survivors_from_the_rest(tmp_path: Path) -> No
     assert told["mutants"]["by"] == {"G2, a run": 1, "identical PTX": 1}
     assert list(told["mutants"]["survivors"]) == ["a/1"]
     assert told["decks of masks"]["refusals"] == {"no rule for … at N": 1}
-    for outcome, step in (("open", "mutants/a/2"), ("internal", "texts/spec/3")):
+    for outcome, step in (
+        ("open", "mutants/a/2"), ("internal", "texts/spec/3"), ("open", "mutants, another set/a/1"),
+    ):  # fmt: skip
         line = {"item": step, "outcome": outcome, "why": "?", "tree": "t"}
         log.write_text(json.dumps(line) + "\n")
         assert write_record(log, to) == 1
-    assert "decks of masks" in json.loads(to.read_text()), "steps of other logs stay"
+    told = json.loads(to.read_text())
+    assert "decks of masks" in told, "steps of other logs stay"
+    assert told["mutants, another set"]["mutants"] == 1
+
+
+def test_specs_of_fixed_columns_are_drawn_where_a_kernel_is_built_for_them() -> None:
+    of = {(one.kernel, one.key) for one in originals() if one.spec == "mla_causal"}
+    assert of == {("flash_fwd_sm90", "bf16_192")}
 
 
 CLASSES = """specialisation(arch='sm_80', T=bf16, D=64)

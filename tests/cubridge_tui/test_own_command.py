@@ -59,6 +59,7 @@ def test_each_command_is_translated_and_nothing_else(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(console, "own_command", lambda: "./dev run")
     for name in COMMANDS:
         assert typeable(f"try cubridge {name} X") == f"try ./dev run {name} X"
+    assert typeable("`cubridge --session X`: s goes on") == "`./dev run --session X`: s goes on"
     assert typeable("`cubridge` starts it") == "`./dev run` starts it"
     for text in (
         "/home/ana/cubridge verify.log", "cubridge-tui lift", "cubridge adapter", "my.cubridge gpu",

@@ -10,6 +10,12 @@ from cubridge_tui.model.snapshot import View
 from cubridge_tui.screens.adaptation.shared import Shared
 from cubridge_tui.screens.dialogs import Prompt, TextDialog
 
+VIEWS = {
+    View.OPS: "hunks of ops, each with its reasons",
+    View.LINES: "hunks of lines, each with its reasons",
+    View.TEXT: "side by side; the hunks' reasons come back with d",
+}
+
 
 class PaneActions(Shared):
     """Actions of the group Panes."""
@@ -75,7 +81,7 @@ class PaneActions(Shared):
             self.grid.show(dict(self.snap.panes[self.view]), aligned=self.view is View.TEXT)
         self.remark()
         self.tell()
-        self.say(f"target and lowered as {self.view.value}")
+        self.say(f"target and lowered: {VIEWS[self.view]}")
 
     # --- finding ---------------------------------------------------------------------------------
 
@@ -110,6 +116,8 @@ class PaneActions(Shared):
             told = self._search(before if words is None else words)
             self.say(told if self.words else "search ended")
             self.refresh_keys()
+            if self.words:  # n comes next
+                self.grid.expect(self.grid.leader.match(1), self.follows)
 
         self.app.push_screen(
             Prompt("Search in all panes (small letters match both):", before, live=self._search),

@@ -17,7 +17,7 @@ from cubridge_tui.model.verdicts import Suspect, suspects, verdict_lines
 from cubridge_tui.screens.adaptation.shared import Shared
 from cubridge_tui.screens.dialogs import Confirm, Prompt, TextDialog
 from engine.service.session.proposal_kinds import edits
-from engine.types import DecisionKind, Gate, Stage, VerdictKind
+from engine.types import DecisionKind, Gate, Stage, Verdict, VerdictKind
 
 if TYPE_CHECKING:
     from engine.service.upkeep.newer import Rebase
@@ -176,10 +176,8 @@ class StageActions(Shared):
         self.cubridge.jobs.stop()
         self.say("cancelling …")
 
-    _why: tuple[str, int] = ("", 0)  # the failed verdict and its suspect that was shown last
-
     def do_why(self) -> None:
-        """Bring every pane to what made the first failed gate fail; again: to the next suspect.
+        """Bring every pane to what made the first failed gate fail; there, `w` goes on.
 
         Where none failed: every gate, with what it found or what it waits for.
         """
@@ -197,10 +195,13 @@ class StageActions(Shared):
             else:
                 self._show_gates()
             return
+        self._show_suspect(failed, 0)
+
+    def _show_suspect(self, failed: Verdict, at: int) -> None:
+        """What a failed gate says, at one of the places that may have made it fail."""
+        assert self.snap is not None
         found = suspects(self.snap, failed)
-        which = f"{failed.gate} {failed.reason} {failed.subject}"
-        at = (self._why[1] + 1) % len(found) if found and self._why[0] == which else 0
-        self._why = (which, at)
+        at = at % len(found) if found else 0
         if found:
             self._go_to_suspect(found[at], failed.gate)
         self.say(
@@ -208,9 +209,14 @@ class StageActions(Shared):
         )
         lines = verdict_lines(self.snap, failed, at)
         answers = self._ways_out(found[at].hunk if found else "", len(found))
-        self.app.push_screen(
-            TextDialog(f"{failed.gate} failed", lines, answers=answers), self._way_out
-        )
+
+        def answered(key: str | None) -> None:
+            if key == "w":
+                self._show_suspect(failed, at + 1)
+            else:
+                self._way_out(key)
+
+        self.app.push_screen(TextDialog(f"{failed.gate} failed", lines, answers=answers), answered)
 
     def _show_gates(self) -> None:
         assert self.snap is not None
@@ -243,9 +249,7 @@ class StageActions(Shared):
         return out
 
     def _way_out(self, key: str | None) -> None:
-        if key == "w":
-            self.do_why()
-        elif key == "g":
+        if key == "g":
             self._show_gates()
         elif key == "u":
             self.do_undo()

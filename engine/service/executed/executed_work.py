@@ -11,10 +11,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NoReturn
 
+from engine.build.machine_code.result import BuildResult
 from engine.build.tools.toolchain import Toolchain, find_toolchain
 from engine.cuir.nodes import Module, Num
 from engine.errors import InputError, MissingTool, StoreError
@@ -46,7 +47,14 @@ from engine.graft.edits import (
 )
 from engine.graft.element import same_effect, same_mask
 from engine.graft.guards import at_rows, guards
-from engine.graft.judge import Ran, judge_build, judge_bytes, judge_cases, judge_run
+from engine.graft.judge import (
+    Ran,
+    built,
+    judge_build,
+    judge_bytes,
+    judge_cases,
+    judge_run,
+)
 from engine.graft.kept import found_json, read_found
 from engine.graft.kernel import ExecutedKernel, same_layout
 from engine.graft.originals import originals_read
@@ -100,6 +108,7 @@ class ExecutedWork(Work):
     package: ExecutedKernel
     _found: Places | None = None
     _ran: dict[str, Ran] | None = None
+    _built: dict[str, BuildResult] | None = None
 
     # --- what it has not ---------------------------------------------------------------------
 
@@ -258,7 +267,7 @@ class ExecutedWork(Work):
         return read_launcher(text, str(asked.source), asked.launcher, {**shapes, **asked.shapes},
                              asked.dtype)  # fmt: skip
 
-    def planned(self, recipe: Recipe, minus: str) -> list[Edit]:
+    def planned(self, recipe: Recipe, minus: str, folded: bool = True) -> list[Edit]:
         """The edits that carry a recipe.
 
         Raises:
@@ -270,26 +279,44 @@ class ExecutedWork(Work):
         source = self.package.asked.source.resolve()
         launcher, head = self.launcher(recipe), self.package.asked.sizes[0].get("D")
         return plan(recipe, hooks, self.files(), source, launcher, minus,
-                    head or self.package.asked.head_dim)  # fmt: skip
+                    head or self.package.asked.head_dim, folded)  # fmt: skip
 
     def by_rules(self, recipe: Recipe) -> list[Edit]:
-        """The edits, with what executing them decides: what a dropped pair becomes, -inf where that
+        """The edits: of those that are right when they are executed, the first that are built
+        without losing what the source had, else the first. Where nothing is right a dropped pair
+        becomes -inf, for the gate to say what is wrong."""
+        first: list[Edit] | None = None
+        ways = [w for w in (True, False) if w or self._written_twice(recipe)]
+        for edits in chain.from_iterable(self._right_ones(recipe, w) for w in ways):
+            if self._keeps_its_build(edits, recipe):
+                return edits
+            first = edits if first is None else first
+        return self.planned(recipe, MINUS[0]) if first is None else first
+
+    def _written_twice(self, recipe: Recipe) -> bool:
+        """Whether there are two ways to write the scores."""
+        return self.planned(recipe, MINUS[0]) != self.planned(recipe, MINUS[0], False)
+
+    def _right_ones(self, recipe: Recipe, folded: bool) -> Iterator[list[Edit]]:
+        """Edits that are right when they are executed, those that change less or skip more first: a
+        mask that the source has is not written again; what a dropped pair becomes, -inf where that
         is right, else a number; a guard of rows that keep no key, where they need one; and which
-        tiles are skipped. A mask that the source has is not written again where that is right.
-        Where nothing is right -inf stays, for the gate to say what is wrong."""
+        tiles are skipped."""
         if self._masked(recipe):
             self.bench.progress("trying the source's own mask")
-            scores = self.planned(replace(recipe, keep=Num(True)), MINUS[0])
+            scores = self.planned(replace(recipe, keep=Num(True)), MINUS[0], folded)
             if self.run_patched(scores, recipe).found.ok:
-                return scores
-        plans = [self.planned(recipe, minus) for minus in MINUS]
+                yield scores
+        plans = [self.planned(recipe, minus, folded) for minus in MINUS]
         if plans[0] == plans[1]:  # nothing is dropped
-            return plans[0]
+            yield plans[0]
+            return
         for minus, edits in zip(MINUS, plans, strict=True):
             self.bench.progress(f"trying {minus} for dropped pairs")
             ran = self._right(edits, recipe)
             if ran is not None:
-                return self._fewer_tiles(edits, ran, recipe)
+                yield from self._fewer_tiles(edits, ran, recipe)
+                return
         ends = [[g] for g in islice(guards(self.places, self.files()), MOST_GUARDS)]
         ends += [both for both in [at_rows(self.places)] if both]
         for edits in plans[::-1]:
@@ -301,8 +328,8 @@ class ExecutedWork(Work):
                 if self.run_patched(guarded, recipe, wrong).found.ok:
                     ran = self.run_patched(guarded, recipe)
                     if ran.found.ok:
-                        return self._fewer_tiles(guarded, ran, recipe)
-        return plans[0]
+                        yield from self._fewer_tiles(guarded, ran, recipe)
+                        return
 
     def _right(self, edits: list[Edit], recipe: Recipe) -> Ran | None:
         """The run of edits that are right: in the kernel's least case, which is soon known, then in
@@ -318,15 +345,47 @@ class ExecutedWork(Work):
         rows = self.run_patched(edits, recipe).found.details.get("cases", ())
         return list({str(r["sizes"]): r["sizes"] for r in rows if r.get("wrong")}.values())
 
-    def _fewer_tiles(self, edits: list[Edit], ran: Ran, recipe: Recipe) -> list[Edit]:
-        """The edits with those of the loop's bounds that are right and save work, if any are."""
+    def _fewer_tiles(self, edits: list[Edit], ran: Ran, recipe: Recipe) -> Iterator[list[Edit]]:
+        """The edits with the first of the loop's bounds that are right and save work, if any are;
+        then those without."""
         equal = not {"Nq", "Nk"} <= self.launcher(recipe).sizes
         for bounds in fewer_tiles(recipe, self.places, self.files(), equal):
             self.bench.progress("trying fewer tiles")
             less = self._right([*edits, *bounds], recipe)
             if less is not None and less.work < ran.work:
-                return [*edits, *bounds]
-        return edits
+                yield [*edits, *bounds]
+                break
+        yield edits
+
+    def _keeps_its_build(self, edits: list[Edit], recipe: Recipe) -> bool:
+        """Whether G3's build of the edits loses nothing; True where nothing here builds it."""
+        if not edits:
+            return True
+        try:
+            tools = find_toolchain()
+            tools.require_arch(self.package.asked.flags.arch)
+        except MissingTool:
+            return True
+        with self.patched(edits) as (folder, changed):
+            over = overlaid(self.package.asked, changed, folder)
+            return self._judge_build(edits, recipe, over, folder, tools).ok
+
+    def _judge_build(
+        self, edits: Sequence[Edit], recipe: Recipe, over: Asked, folder: Path, tools: Toolchain
+    ) -> Found:  # fmt: skip
+        """What the build of the patched source loses; each is built once.
+
+        Args:
+            over: the source with the edits, in `folder`.
+        """
+        self._built = self._built or {}
+        launches = self.run_patched(edits, recipe).launches
+        was, now = f"{sorted(launches.items())}", _spans(edits)
+        for key, asked in ((was, self.package.asked), (now, over)):
+            if key not in self._built:
+                self.bench.progress(f"compiling for {asked.flags.arch}")
+                self._built[key] = built(asked, launches, tools, folder / "built")
+        return judge_build(self._built[was], self._built[now])
 
     def rules_text(self, recipe: Recipe) -> str:
         return edits_text(self.by_rules(recipe))
@@ -379,8 +438,7 @@ class ExecutedWork(Work):
         Args:
             cases: those to run; none: all that the spec asks for.
         """
-        spans = sorted((str(e.file), e.start, e.end, e.text) for e in edits)
-        key = json.dumps([spans, sha256_of(read_spec(self.spec)), dict(self.options.spec),
+        key = json.dumps([_spans(edits), sha256_of(read_spec(self.spec)), dict(self.options.spec),
                           list(map(dict, cases))], sort_keys=True)  # fmt: skip
         self._ran = self._ran or {}
         if key in self._ran:
@@ -513,10 +571,9 @@ class ExecutedWork(Work):
             others = originals_read(over, lowered, tools, folder)
             if others:
                 return Found(False, f"compiling the patched source still reads {others[0]}")
-            launches = self.run_patched(edits, recipe).launches
-            built = judge_build(asked, over, launches, tools, folder, self.bench.progress)
-            if not built.ok or not edits:
-                return built
+            build = self._judge_build(edits, recipe, over, folder, tools)
+            if not build.ok or not edits:
+                return build
             self.bench.progress("probing the patched source")
             over = replace(over, reference=self.spec, options=self.options.spec)
             again = same_scores(
@@ -527,9 +584,9 @@ class ExecutedWork(Work):
                 tools,
                 self.bench.progress,
             )
-        reasons = (kept.reason, built.reason, again.reason)
+        reasons = (kept.reason, build.reason, again.reason)
         return Found(again.ok, "; ".join(reasons) if again.ok else again.reason,
-                     {**built.details, **again.details})  # fmt: skip
+                     {**build.details, **again.details})  # fmt: skip
 
     def lowered_names(self) -> dict[Path, str]:
         """The patched files and what their artifacts are called."""
@@ -600,6 +657,11 @@ class ExecutedAdaptation(ExecutedWork, Adaptation):
 
 def _read(files: Sequence[Path]) -> dict[Path, bytes]:
     return {f: read_file(f, "restore it", SOURCE_LIMIT) for f in dict.fromkeys(files)}
+
+
+def _spans(edits: Sequence[Edit]) -> str:
+    """Edits by what they write where."""
+    return json.dumps(sorted((str(e.file), e.start, e.end, e.text) for e in edits))
 
 
 def edits_text(edits: Sequence[Edit]) -> str:

@@ -116,7 +116,6 @@ def content_of(work: Work, level: Level) -> Content:
     source = work.session.artifact(Stage.LOWERED, LOWERED).data
     return Content(
         kernel=package.name,
-        title=state.title,
         source=source,
         headers=package.headers,
         entry=package.entry,

@@ -67,6 +67,10 @@ def shortened(text: str) -> str:
     return "\n".join(map(short, text.split("\n")))
 
 
+class NothingProposed(AnswerError):
+    """The answer holds no edit at all."""
+
+
 class AnswerRefused(AnswerError):
     """The answer tries what no answer may do."""
 
@@ -117,7 +121,7 @@ def read_answer(text: str) -> Answer:
     diffs = [b for b in used if b.kind == "diff"]
     kinds = [k for k, found in (("edit", edits), ("cuir", modules), ("diff", diffs)) if found]
     if not kinds:
-        raise AnswerError("the answer holds no ```edit block (nor ```cuir, nor ```diff)")
+        raise NothingProposed("the answer holds no ```edit block (nor ```cuir, nor ```diff)")
     if len(kinds) > 1 or len(modules) > 1 or len(diffs) > 1:
         raise AnswerError(
             "the answer mixes ways to edit: use ```edit blocks only, or one ```cuir block, or one "

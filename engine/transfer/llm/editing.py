@@ -14,7 +14,13 @@ from engine.cuir.static.check import check
 from engine.errors import CuBridgeError
 from engine.lower.spelling.legal import legal
 from engine.transfer.binding import Binding
-from engine.transfer.llm.answer import AnswerError, AnswerRefused, read_answer, shortened
+from engine.transfer.llm.answer import (
+    AnswerError,
+    AnswerRefused,
+    NothingProposed,
+    read_answer,
+    shortened,
+)
 from engine.transfer.llm.apply import apply_answer
 from engine.transfer.llm.bind import bind, scratch_of
 from engine.transfer.llm.guards import refuse_names, refuse_tricks
@@ -72,7 +78,8 @@ def _judged(text: str, task: Task, gates: Gates) -> Outcome[Edit]:
     except AnswerRefused as error:
         return Outcome(Reached.REFUSED, error.message)
     except AnswerError as error:
-        return Outcome(Reached.UNREADABLE, error.message)
+        nothing = isinstance(error, NothingProposed)
+        return Outcome(Reached.UNREADABLE, error.message, nothing=nothing)
     except CuBridgeError as error:
         return Outcome(Reached.UNREADABLE, shortened(str(error)))
     except RecursionError:

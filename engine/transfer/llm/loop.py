@@ -1,6 +1,7 @@
 """The loop: ask, judge, repair; at most n repairs of each answer from scratch, at most m of these.
 
-An answer that passes may be followed by one more, where what judges says how it could be better.
+An answer that passes may be followed by a better one, where what judges says how it could be; the
+one that passed is kept, whatever comes of it.
 
 Edits, meanings and lowerings are asked for in it alike. Every attempt is given out as it ends, with
 its whole prompt, answer and outcome, also the ones that failed. The loop knows no server, store or
@@ -24,7 +25,7 @@ from engine.llm.types import (
     conversation_hash,
 )
 from engine.transfer.llm.outcome import Outcome, Reached
-from engine.transfer.llm.prompt import incomplete_text, render, repair_text
+from engine.transfer.llm.prompt import better_text, incomplete_text, repair_text
 from engine.types.plain import object_of, plain_json
 
 T = TypeVar("T")
@@ -140,28 +141,31 @@ def run(
 def one_candidate(
     start: Sequence[Message], plan: Plan, candidate: int, ask: Ask, judge: Judge[T], steer: Steer[T]
 ) -> Iterator[Attempt[T]]:
-    """The attempts of one candidate: to the first that passes, and one more where that could be
-    better."""
+    """The attempts of one candidate: to the first that passes, and where that could be better, to
+    one that is, that says it stands, or the last answer."""
     parameters = plan.parameters
     if candidate > 1:
         parameters = replace(parameters, temperature=OTHER_TEMPERATURE, seed=candidate)
-    messages = tuple(start)
+    before = messages = tuple(start)
     earlier: list[str] = []
+    kept = False
     for number in range(plan.rounds + 1):
         request = Request(plan.model, messages, parameters)
         attempt = tried(request, ask(request), judge, number, candidate)
         yield attempt
-        if number == plan.rounds:
+        left = plan.rounds - number
+        if not left or (kept and (attempt.passed or attempt.outcome.nothing)):
             return
         if attempt.passed:
-            if attempt.outcome.better:
-                request = Request(plan.model, improved(start, attempt), parameters)
-                yield tried(request, ask(request), judge, number + 1, candidate)
-            return
-        words = steer(attempt)
+            if not attempt.outcome.better:
+                return
+            kept, earlier = True, []
+            before = messages = improved(start, attempt, left)
+            continue
+        words = "" if kept else steer(attempt)
         if words is None:
             return
-        messages = repaired(start, attempt, earlier, words, plan.asked, plan.rounds - number)
+        messages = repaired(before, attempt, earlier, words, plan.asked, left)
         earlier.append(f"{attempt.reached.word}: {attempt.reason}")
 
 
@@ -194,9 +198,10 @@ def repaired(
     return (*start, Message("assistant", attempt.reply.text), Message("user", text))
 
 
-def improved(start: Sequence[Message], attempt: Attempt[T]) -> tuple[Message, ...]:
-    """The prompt after an answer that passed: that answer, and how it could be better."""
-    text = render("better", found=attempt.outcome.better)
+def improved(start: Sequence[Message], attempt: Attempt[T], left: int) -> tuple[Message, ...]:
+    """The prompt after an answer that passed: that answer, how it could be better, and how many
+    answers are left."""
+    text = better_text(attempt.outcome.better, left)
     return (*start, Message("assistant", attempt.reply.text), Message("user", text))
 
 

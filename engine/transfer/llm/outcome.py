@@ -37,7 +37,8 @@ class Outcome(Generic[T]):
     `value` is what was read of it, where it could be. `op` says where the fault is, and `shown` is
     the statement there; `stage` is said to the model before the reason. `found` is all that a
     compiler found, for the model. Where it passed, `better` asks for a better one; `microseconds`
-    is what it is predicted to take, where that was asked for.
+    is what it is predicted to take, where that was asked for. `nothing` where an answer proposes
+    nothing: after one that passed, that this one stands.
     """
 
     reached: Reached
@@ -50,3 +51,4 @@ class Outcome(Generic[T]):
     found: str = ""
     better: str = ""
     microseconds: float | None = None
+    nothing: bool = False

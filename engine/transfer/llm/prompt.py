@@ -104,6 +104,11 @@ def incomplete_text(reason: str, left: int, steer: str = "") -> str:
     )
 
 
+def better_text(found: str, left: int) -> str:
+    """What goes back after an answer that passed: `found` says how it could be better."""
+    return render("better", found=found, left=_left(left))
+
+
 def _left(answers: int) -> str:
     if answers == 1:
         return "This is the last answer."

@@ -57,6 +57,7 @@ from engine.worker.contests.whole_function import (
 from engine.worker.launches.guard_bands import bits
 from engine.worker.launches.guarded_call import Call
 from engine.worker.launches.specialisation import Subject
+from engine.worker.orchestration import smi
 from engine.worker.orchestration.device import peak_here
 from engine.worker.orchestration.manifest import read_job
 from engine.worker.problems.problem_sizes import Case, cases_of, label
@@ -246,10 +247,11 @@ def time_entry(
         else:
             call, chosen[name] = best_way(rival, entry.sets)
             contestants[name] = [partial(call, inputs) for inputs in entry.sets]
-    before = clocks()
-    with ClockWatch() as watch:
+    card = smi.named(torch.cuda.get_device_properties(0))
+    before = clocks(card)
+    with ClockWatch(card) as watch:
         times = interleaved(contestants, samples, _l2())
-    after = clocks()
+    after = clocks(card)
     # Where the kept pairs are not counted, bytes alone are the floor.
     work = work_of(subject, entry.mask)
     floor = floor_ms(subject, sizes, work.get("flops", 0.0), ceilings)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import statistics
 import subprocess
 import time
@@ -12,6 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+
+from engine.worker.orchestration import smi
 
 WARM_UP = 3
 HELD = 1_000_000  # cycles that the card waits before each timed call, at least
@@ -120,20 +121,20 @@ def _median(call: Callable[[], object]) -> float:
 
 
 class ClockWatch:
-    """The SM clock and the power draw while a block runs, by nvidia-smi five times a second.
+    """A card's SM clock and power draw while a block runs, by nvidia-smi five times a second.
 
     `seen()` is empty where nvidia-smi does not answer.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, card: str) -> None:
+        self._card = card
         self._process: subprocess.Popen[str] | None = None
         self._seen: dict[str, float] = {}
 
     def __enter__(self) -> ClockWatch:
-        tool = shutil.which("nvidia-smi")
-        if tool is not None:
-            query = "--query-gpu=clocks.sm,power.draw"
-            command = [tool, "-i", "0", query, "--format=csv,noheader,nounits", "-lms", "200"]
+        fields = "clocks.sm,power.draw"
+        command = smi.query(self._card, fields, "--format=csv,noheader,nounits", "-lms", "200")
+        if command:
             try:
                 self._process = subprocess.Popen(
                     command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -174,15 +175,6 @@ def clock_medians(text: str) -> dict[str, float]:
     }
 
 
-def clocks() -> str:
-    """SM and memory clock and power draw now, by nvidia-smi; empty where it does not answer."""
-    tool = shutil.which("nvidia-smi")
-    if tool is None:
-        return ""
-    query = "--query-gpu=clocks.sm,clocks.mem,power.draw,temperature.gpu"
-    command = [tool, "-i", "0", query, "--format=csv,noheader"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
-    except (OSError, subprocess.SubprocessError):
-        return ""
-    return done.stdout.strip()
+def clocks(card: str) -> str:
+    """SM and memory clock, power draw and temperature now; empty where nvidia-smi has no answer."""
+    return smi.asked(card, "clocks.sm,clocks.mem,power.draw,temperature.gpu")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import platform
 import re
-import shutil
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from engine.worker.orchestration import smi
 from engine.worker.orchestration.checklist import ALL_PAIRS
 from engine.worker.orchestration.children import last_line
 from engine.worker.orchestration.manifest import JobError
@@ -43,9 +43,10 @@ def describe_device() -> dict[str, Any]:
             )
         raise JobError(f"torch finds no GPU here: {said}")
     found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-    found["driver"] = _nvidia_smi("driver_version")
-    found["power_limit"] = _nvidia_smi("power.limit")
-    found["clocks_max_sm"] = _nvidia_smi("clocks.max.sm")
+    card = found.pop("uuid")
+    found["driver"] = smi.asked(card, "driver_version") or "unknown"
+    found["power_limit"] = smi.asked(card, "power.limit") or "unknown"
+    found["clocks_max_sm"] = smi.asked(card, "clocks.max.sm") or "unknown"
     found["python"] = platform.python_version()
     found["when"] = time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime())
     return found
@@ -58,7 +59,7 @@ def peak_here() -> float | None:
     card = torch.cuda.get_device_properties(0)
     return peak_tflops({
         "capability": (card.major, card.minor), "multiprocessors": card.multi_processor_count,
-        "clocks_max_sm": _nvidia_smi("clocks.max.sm"),
+        "clocks_max_sm": smi.asked(smi.named(card), "clocks.max.sm"),
     })  # fmt: skip
 
 
@@ -69,20 +70,9 @@ print(json.dumps({
     "name": p.name, "capability": [p.major, p.minor], "multiprocessors": p.multi_processor_count,
     "memory_bytes": p.total_memory, "l2_bytes": getattr(p, "L2_cache_size", 0),
     "torch": torch.__version__, "cuda": torch.version.cuda, "cudnn": torch.backends.cudnn.version(),
+    "uuid": f"GPU-{p.uuid}",
 }))
 """
-
-
-def _nvidia_smi(query: str) -> str:
-    tool = shutil.which("nvidia-smi")
-    if tool is None:
-        return "unknown"
-    command = [tool, "-i", "0", f"--query-gpu={query}", "--format=csv,noheader"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=False)
-    except (OSError, subprocess.SubprocessError):
-        return "unknown"
-    return done.stdout.strip().splitlines()[0] if done.stdout.strip() else "unknown"
 
 
 # Dense f16 and bf16 FLOP per multiprocessor and clock, by compute capability. Source: NVIDIA's

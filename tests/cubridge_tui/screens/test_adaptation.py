@@ -469,6 +469,17 @@ async def test_of_several_hunks_none_is_named_before_the_one_that_why_goes_to(
         assert f"here ▶     {likeliest}" in d.text
 
 
+async def test_why_shows_what_the_target_lacks_of_a_rejected_hunk(proposed: Proposed) -> None:
+    """A hunk that only adds lines has none in the target: no line beside it is shown as its own."""
+    async with Driver(proposed[1], (120, 40)) as d:
+        await reject(d, d.hunk("score_factor ="))
+        await d.press("A")
+        await fail(d, Gate.G2, op="flash_fwd/24")
+        await d.press("w")
+        told = d.text.split("here ▶")[1].split("also")[0]
+        assert "not in the target: score_factor =" in told and "line" not in told
+
+
 async def test_why_goes_to_the_rejected_hunk_first_then_to_the_op_and_offers_the_way_out(
     proposed: Proposed,
 ) -> None:
@@ -487,6 +498,9 @@ async def test_why_goes_to_the_rejected_hunk_first_then_to_the_op_and_offers_the
         row = d.screen.grid.leader.row
         assert d.screen.grid.focused_stage is Stage.TARGET
         assert row is not None and row.hunk == name and row.kind is RowKind.HEAD
+        await d.press("w")  # as the line above the panes says, however often it is pressed
+        assert f"here ▶     {name}" in d.text
+        await asyncio.sleep(0.35)
         await d.press("w")
         assert "here ▶     the gate names the op flash_fwd/16" in d.text
         snap, key = d.screen.snap, d.screen.grid.leader.row
@@ -539,6 +553,8 @@ async def test_every_view_shows_every_hunk(proposed: Proposed) -> None:
             for _ in range(3):
                 assert set(heads()) == every and len(heads()) == len(every), d.screen.view
                 await d.press("d")
+        await d.press("d", "d")
+        assert d.screen.view is View.TEXT and "reasons come back with d" in d.status()
 
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])

@@ -182,6 +182,7 @@ async def test_gpu_results_stand_beside_their_device(tmp_path: Path) -> None:
         await press(app, pilot, "v")
         assert isinstance(app.screen, GpuScreen)
         text = screen_text(app)
+        assert "│" not in text.split("\n")[0]  # the bar: nothing is predicted here
         assert "H100" in text and "TFLOP/s" in text and "█" in text and "▒" in text
         assert "␛[2J" in text and "eager [/] b[0]" in text
         await press(app, pilot, "x", "enter")

@@ -67,7 +67,7 @@ async def test_following_an_op_paints_once_and_is_prepared(
             away = [p for p in others if p.linked is not None and p.centred(p.linked) is not None]
             if away:
                 break
-        while any(p._ahead is not None for p in away):
+        while d.app.ahead._timer is not None:
             await d.pilot.pause(0.01)
         made: list[tuple[CodePane, int]] = []
         for pane in away:
@@ -96,7 +96,7 @@ async def test_where_a_search_goes_next_is_made_before_its_key(
         d.screen._search("gemm")
         await d.press("n")
         tops = [p.scroll_offset.y for p in panes]
-        while any(p._ahead is not None for p in panes):
+        while d.app.ahead._timer is not None:
             await d.pilot.pause(0.01)
         made: list[tuple[CodePane, int]] = []
         for pane in panes:
@@ -112,3 +112,11 @@ async def test_where_a_search_goes_next_is_made_before_its_key(
         assert len(moved) > 1
         seen = [i for p, i in made if p in moved and 0 <= i - p.scroll_offset.y < p.size.height]
         assert len(seen) <= 2 * len(moved), "rows in sight were made by the key"
+
+
+async def test_the_first_step_of_a_search_is_expected(proposed: Proposed) -> None:
+    async with Driver(proposed[1], size=(160, 30)) as d:
+        await d.press("/", *"gemm", "enter")
+        leader = d.screen.grid.leader
+        assert d.screen.words == "gemm"
+        assert leader._expected is not None and leader._expected[0] == leader.match(1) is not None

@@ -26,6 +26,12 @@ def test_where_rows_are_wrong_and_the_weights_of_one_of_them() -> None:
     assert "       2  0 (masked)    0.25" in lines
 
 
+def test_what_is_no_number_has_no_largest_error() -> None:
+    example = {"b": 0, "h": 1, "i": 3, "got": float("nan")}
+    lines = picture_lines({"counterexample": example, "errors": {"O": GRID}})
+    assert "no number in places, 0.5 at most elsewhere" in lines[0]
+
+
 def test_a_gpu_s_first_picture_is_drawn_and_what_is_none_is_not() -> None:
     errors = {"b": 0, "h": 0, "i": 1, "case": "c", "O": GRID}
     checks = [{"check": "lse"}, {"check": "accuracy", "notes": {"errors": errors}}]

@@ -14,7 +14,9 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from cubridge_tui.model.rows import PaneText, Row, RowKind, plain_rows
+from cubridge_tui.steady import Keys
 from cubridge_tui.themes import Palette, load_themes
+from cubridge_tui.widgets.ahead import Ahead
 from cubridge_tui.widgets.backdrop import backdrop
 from cubridge_tui.widgets.code_pane import CodePane
 from cubridge_tui.widgets.paint import Flags
@@ -46,6 +48,7 @@ class Panes(App[None]):
     def __init__(self, palette: Palette) -> None:
         super().__init__()
         self.palette = palette
+        self.ahead = Ahead(self, Keys())
         self.register_theme(palette.theme)
         self.theme = palette.name
 
@@ -188,7 +191,7 @@ async def test_the_next_page_is_made_while_nobody_waits(monkeypatch: pytest.Monk
         made.clear()
         pane.show(pane.content)
         for _ in range(3):
-            while pane._ahead is not None:
+            while app.ahead._timer is not None:
                 await pilot.pause(0.01)
             top = pane.scroll_offset.y
             assert set(range(top, top + 2 * height)) <= set(made)

@@ -80,7 +80,6 @@ def test_a_pass_that_visits_tiles_for_nothing_is_amber_and_costs_are_in_the_bar(
     assert "G2 ✓° pass, 25% of its tiles for nothing" in words[0] and "8,580 us" in words[0]
     assert ("G2✓°", "stale") in forms[-1][0] and AMBER == "°"
     named = ["target G2" in w for w in words]
-    assert named == sorted(named, reverse=True)  # the stages' names go after what is predicted
-    told = ["0.65" in w for w, n in zip(words, named, strict=True) if n]
-    assert told == [True] * 5 + [False] * 2 and "level none" not in words[4]
-    assert "0.65" in words[-3] and "0.65" not in words[-1] and "level none" in words[5]
+    assert named == sorted(named, reverse=True)  # the stages' names go first
+    assert all("level none" in w and "G4" in w for w in words)  # at any width
+    assert ["0.65" in w for w in words] == [True] * (len(words) - 1) + [False]

@@ -13,7 +13,16 @@ from hypothesis import strategies as st
 from engine.cuir.parser import parse_expr as expr
 from engine.errors import TransferError
 from engine.foreign.probe.places import Place
-from engine.graft.element import _by_distance, strength, write
+from engine.graft.element import (
+    AHEAD,
+    FLOATED,
+    _added,
+    _by_distance,
+    _sum_of,
+    strength,
+    sum_terms,
+    write,
+)
 from engine.scalar_algebra.arrays import values_of
 from engine.spec.recipes.recipe import Clause, Input, Recipe
 
@@ -77,37 +86,90 @@ def test_a_score_is_capped_in_the_unit_of_the_place() -> None:
     made = recipe("50.0 * tanh(x * rsqrt(D) / 50.0)")
     assert "sum = 50.0f * tanhf(sum / 50.0f);\n" in text(made, SCALAR)
     assert text(made, TILE, "int e;") == textwrap.dedent("""\
-        #pragma unroll
-        for (int e_ = 0; e_ < 32; ++e_) {
-          const int ahead = n_block * 64 + e_ % 16 - (m_block * 64 + e_ / 16);
-          acc_s(e_) = 50.0f * tanhf(acc_s(e_) * params.scale / 50.0f) / params.scale;
-          if (ahead > int(params.seqlen_k) - int(params.seqlen_q)) acc_s(e_) = -INFINITY;
-        }""")  # fmt: skip
+        {
+          const int ahead = n_block * 64 + int(params.seqlen_q) - m_block * 64 - int(params.seqlen_k);
+          #pragma unroll
+          for (int e_ = 0; e_ < 32; ++e_) {
+            const int own = e_ % 16 - e_ / 16;
+            acc_s(e_) = 50.0f / params.scale * tanhf(acc_s(e_) * (params.scale / 50.0f));
+            if (ahead + own > 0) acc_s(e_) = -INFINITY;
+          }
+        }""")  # fmt: skip  # noqa: E501
 
 
 def test_inputs_are_read_where_they_were_brought() -> None:
     bias = recipe("x * rsqrt(D) + slopes[h] * (j - i - Nk + Nq)", CAUSAL, SLOPES)
-    assert "sum = sum + slopes[by] * (key - row);" in text(bias, SCALAR, equal=True)
-    words = "params.slopes[bidh] * (int(params.seqlen_q) + ahead - int(params.seqlen_k))"
+    assert "sum += slopes[by] * (key - row);" in text(bias, SCALAR, equal=True)
+    words = "acc_s(e) += params.slopes[bidh] / params.scale * (float(ahead) + own);"
     assert words in text(bias, TILE)
+    whole = write(
+        bias, TILE, "", {"slopes": "params.slopes"}, "-INFINITY", False, folded=False
+    ).text
+    assert (
+        "acc_s(e) = (acc_s(e) * params.scale + params.slopes[bidh] * (float(ahead) + own))"
+        " / params.scale;"
+    ) in whole
     documents = recipe("x * rsqrt(D)", "doc[b, i] == doc[b, j]", DOC)
     assert "if (doc[bx * N + row] != doc[bx * N + key]) sum" in text(documents, SCALAR)
 
 
+def test_loads_come_first_where_that_is_the_other_text() -> None:
+    made = recipe("x * rsqrt(D)", "j <= i and doc[i] == doc[j]", replace(DOC, dims=("Nk",)))
+    texts = [write(made, TILE, "", {}, "-INFINITY", True, folded=f).text for f in (True, False)]
+    assert "if (key > row || doc[row] != doc[key]) " in texts[0]
+    assert "if (doc[row] != doc[key] || key > row) " in texts[1]
+
+
 def test_of_many_scores_the_distance_is_kept_alone() -> None:
     window = text(recipe("x * rsqrt(D)", "i - j < 40 and j <= i"), TILE)
-    assert "if (ahead <= -40 || ahead > 0) acc_s(e) = -INFINITY;" in window and "row" not in window
+    assert "if (ahead + own <= -40 || ahead + own > 0) acc_s(e) = -INFINITY;" in window
+    assert "row" not in window and "seqlen" not in window
     block = text(recipe("x * rsqrt(D)", "j <= i and j // 64 == i // 64"), TILE)
-    assert "key" in block and "row" in block and "ahead" not in block
+    assert "const int key = first_key + e % 16;" in block and "ahead" not in block
+
+
+def test_a_coordinate_that_is_no_sum_stays_whole() -> None:
+    odd = replace(TILE, coordinates={**TILE.coordinates, "j": "n_block << 6 | e % 16"})
+    window = text(recipe("x * rsqrt(D)", "i - j < 40"), odd)
+    assert "const int ahead = -m_block * 64;" in window
+    assert "const int own = (n_block << 6 | e % 16) - e / 16;" in window
+    both = replace(odd, coordinates={**odd.coordinates, "i": "m_block << 6 | e / 16"})
+    window = text(recipe("x * rsqrt(D)", "i - j < 40"), both)
+    assert "  const int ahead = (n_block << 6 | e % 16) - (m_block << 6 | e / 16);" in window
+    assert "if (ahead <= -40) acc_s(e) = -INFINITY;" in window
 
 
 @given(*[st.integers(0, 300)] * 2, *[st.integers(1, 300)] * 2)
 def test_the_distance_says_the_same(i: int, j: int, rows: int, keys: int) -> None:
-    at = {"i": i, "j": j, "Nq": rows, "Nk": keys, "j - i": j - i}
+    at = {"i": i, "j": j, "Nq": rows, "Nk": keys}
     for words in ("i + 7 >= j - Nk + Nq", "3 > i - j", "2 * j > i", "j - i + Nq == Nk + 4",
-                  "(i - j) * 2 + Nq > 9", "i > 4"):  # fmt: skip
-        (made,) = _by_distance(expr(words))
-        assert made is not None and values_of(made, at) == values_of(expr(words), at)
+                  "(i - j) * 2 + Nq > 9", "i > 4", "0.5 * (j - i - Nk + Nq) > -2.0"):  # fmt: skip
+        (made,), at_end = _by_distance(expr(words))
+        ahead = j - i - (keys - rows if at_end else 0)
+        names = at | {AHEAD.id: ahead, FLOATED.id: float(ahead)}
+        assert made is not None and values_of(made, names) == values_of(expr(words), at)
+
+
+@given(st.recursive(st.sampled_from(["s", "a", "b * i", "j"]),
+                    lambda e: st.tuples(e, st.sampled_from("+-*"), e).map(" ".join)))  # fmt: skip
+def test_what_is_added_is_the_rest(words: str) -> None:
+    score = expr(words)
+    added = _added(score)
+    if added is not None:
+        at = {"s": 3.0, "a": 0.25, "b": 2.0, "i": 5, "j": 7}
+        assert values_of(score, at) == 3.0 + values_of(added, at)
+
+
+@given(st.lists(st.tuples(st.sampled_from("+-"), st.sampled_from(["a", "b * 2", "f(a + b)"])),
+                min_size=1))  # fmt: skip
+def test_a_sum_is_taken_apart_and_put_together(terms: list[tuple[str, str]]) -> None:
+    text = _sum_of(terms)
+    values = {"a": 3, "b": 5, "f": lambda x: 7 * x}
+    value = {term: eval(term, values) for _, term in terms}
+    assert eval(text, values) == sum(value[t] if s == "+" else -value[t] for s, t in terms)
+    assert [t.removeprefix("-") for _, t in sum_terms(text)] == [
+        t for _, t in sorted(terms, key=lambda t: t[0] == "-")
+    ]
 
 
 def test_another_scale_is_of_the_bare_product() -> None:

@@ -68,7 +68,6 @@ def content(root: Path, **change: Any) -> Content:
     spec = root / "kernels" / "specs" / "full.py"
     made = Content(
         kernel=package.name,
-        title=package.title,
         source=package.source,
         headers=package.headers,
         entry=package.entry,

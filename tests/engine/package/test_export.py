@@ -75,7 +75,7 @@ def test_an_override_names_the_person(root: Path) -> None:
 def test_texts_of_others_stay_texts(root: Path) -> None:
     hostile = 'x"""\nimport os; os.abort()\n"""\\ | <b>`*'
     made = content(
-        root, kernel=hostile, title=hostile, spec_name="spec.py",
+        root, kernel=hostile, spec_name="spec.py",
         asked=recipe(clauses=(Clause("mask", hostile),)),
         verdicts=(Verdict(Gate.G1, VerdictKind.FAIL, hostile),),
     )  # fmt: skip
@@ -83,7 +83,7 @@ def test_texts_of_others_stay_texts(root: Path) -> None:
     tree = compile(files["__init__.py"], "__init__.py", "exec")
     assert "os" not in tree.co_names
     rows = [r for r in files["README.md"].decode().splitlines() if r.startswith("- G")]
-    assert [r[2:4] for r in rows] == ["G1", "G2", "G3", "G4"] and "import os" in rows[0]
+    assert [r[2:4] for r in rows] == ["G1"] and "import os" in rows[0]
     assert "<b>" not in files["README.md"].decode().replace("\\<b>", "")
     for name in ("README.md", "kernel.cu"):
         assert "\nimport os" not in files[name].decode()
@@ -303,13 +303,15 @@ def test_a_readme_is_a_screen_and_says_what_to_type_and_what_is_proven(root: Pat
     judged = (Verdict(Gate.G2, VerdictKind.PASS, "2 runs", 1.0, (), details),)
     made = content(root, verdicts=judged, judged="f16_64")
     text = package_files(made, "mine")["README.md"].decode()
-    assert len(text.splitlines()) <= 56
+    assert len(text.splitlines()) <= 52
     for said in (
         "pip install ./mine", "mine.as_attention_interface", "Built for float16 and bfloat16, head",
         "G2 (the adapted algorithm): **pass**: 2 runs",
-        "Proven for all sizes, by a solver: 1 goal of the tile schedule (",
-        "Run as `f16_64` at 2 sizes, B 1 to 2, Hq/Hkv 2/1 to 4/2, Nq 5 to 129, Nk 7 (",
+        "Proven for all sizes, by a solver: 1 goal of the tile schedule.",
+        "Run as `f16_64` at 2 sizes, B 1 to 2, Hq/Hkv 2/1 to 4/2, Nq 5 to 129, Nk 7.",
         "## What is not", "What G1 (the original as it was read) and G3",
         "Not proven, of the tile schedule: visited tiles exist.", "What no run had: Nk > 4096.",
+        "nothing is proven of them but the goals above",
     ):  # fmt: skip
         assert said in text, said
+    assert "not_run" not in text and text.count("(on a GPU)") == 1  # said once each

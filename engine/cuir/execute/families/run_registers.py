@@ -108,13 +108,13 @@ def convert(part: Any, out: TileType, tile: RegTile, dtype: DType, layout: Any) 
 
 def load_rows(part: Any, out: TileType, layout: Layout, tile: GmemTile) -> RegTile:
     first, count = rows_of(part, out.layout)
-    return RegTile(out, _vector(part, tile, tile.row + first, count)[:, None], part.step)
+    return _loaded(part, out, _vector(part, tile, tile.row + first, count)[:, None])
 
 
 def load_cols(part: Any, out: TileType, layout: Layout, tile: GmemTile) -> RegTile:
     # Columns before the first are as absent as those past the last.
     there = GmemTile(tile.view, tile.index, max(tile.row, 0))
-    return RegTile(out, _vector(part, there, tile.row, out.layout.cols)[None, :], part.step)
+    return _loaded(part, out, _vector(part, there, tile.row, out.layout.cols)[None, :])
 
 
 def load_tile(part: Any, out: TileType, layout: Layout, tile: GmemTile, column: int) -> RegTile:
@@ -128,7 +128,7 @@ def load_tile(part: Any, out: TileType, layout: Layout, tile: GmemTile, column: 
         data[start - row : stop - row, left - column : right - column] = source[
             start:stop, left:right
         ]
-    return RegTile(out, data, part.step)
+    return _loaded(part, out, data)
 
 
 def load_output(part: Any, out: TileType, layout: Layout, tile: GmemTile) -> RegTile:
@@ -145,13 +145,18 @@ def load_lines(part: Any, out: TileType, layout: Layout, tile: GmemTile, turn: i
     if stop > start:
         row = tile.row + first
         data[start - row : stop - row] = source[start:stop, columns]
-    return RegTile(out, data, part.step)
+    return _loaded(part, out, data)
 
 
 def swap_neighbours(part: Any, out: TileType, tile: RegTile) -> RegTile:
     data = free(part, tile)
     swapped = data.reshape(data.shape[0], -1, 2).flip(-1).reshape(data.shape)
     return RegTile(out, swapped, part.step)
+
+
+def _loaded(part: Any, out: TileType, data: Tensor) -> RegTile:
+    """Memory holds whole numbers for booleans; registers hold what a choice takes as it is."""
+    return RegTile(out, data != 0 if out.dtype == "bool" else data, part.step)
 
 
 def _vector(part: Any, tile: GmemTile, first: int, count: int) -> Tensor:

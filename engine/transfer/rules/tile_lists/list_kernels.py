@@ -34,6 +34,7 @@ from engine.cuir.static.facts import own_names
 from engine.cuir.static.kernel_names import Fresh
 from engine.cuir.text.quote import block, call, expr, stmt
 from engine.errors import TransferError
+from engine.scalar_algebra.rewrite import FALSE, TRUE
 from engine.transfer import bounds, logic
 from engine.transfer.bounds import Range, with_ranges
 from engine.transfer.linear import tidy
@@ -179,9 +180,9 @@ def _classes(words: Words, keep: Expr, place: _Place, fresh: Fresh) -> Block:
         kind=kind, rows=place.rows, keys=place.keys, inside=_inside(predicate, last), q0=place.q0,
         first_key=first_key,
     )  # fmt: skip
-    if may_hold != logic.TRUE:
+    if may_hold != TRUE:
         count = (If(may_hold, count),)
-    if whole != logic.FALSE:
+    if whole != FALSE:
         count = (If(whole, (Assign(kind.id, Num(FULL)),), count),)
     text = "last_key = min(beyond, args.Nk) - 1"
     return block(

@@ -80,7 +80,7 @@ def test_a_kernel_is_adapted_in_its_own_source(
     assert "at the sizes that were run: B 1, Hq 2, N 64, D 8" in rows["target"]["reason"]
     assert "scores stand where they stood, once each" in rows["lowered"]["reason"]
     patch = (tmp_path / "adapted" / "target.patch").read_text()
-    assert "+        dot = dot + slopes[head] * (key - row);\n" in patch
+    assert "+        dot += slopes[head] * (key - row);\n" in patch
     assert "+            float scale, const float* slopes, cudaStream_t stream) {\n" in patch
     bound = re.search(r"\+  for \(int first = 0; first < min\(length, (.*)\); first", patch)
     assert bound and "blockIdx.x" in bound[1]  # tiles above the diagonal are not visited
@@ -191,15 +191,21 @@ def test_no_edit_is_the_same_bytes_and_what_is_no_edit_of_scores_is_refused(
             opened(bench, kernel, spec).refuse_early()
 
 
-@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize(
+    ("whole", "built"), [(True, [True]), (False, [True]), (True, [False, True])]
+)
 def test_a_mask_that_the_source_has_after_the_place_is_not_written_again(
-    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: bool
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: bool, built: list[bool]
 ) -> None:
+    """But for a place that not all scores reach, or where the build without it loses something."""
+
     def found(asked: Asked, said: object) -> Found:
         own = pointed(asked, said)
         return replace(own, hooks=tuple(replace(h, whole=whole) for h in own.hooks))
 
     monkeypatch.setattr(executed_work, "find", found)
+    written = not whole or not built[0]
+    monkeypatch.setattr(executed_work, "judge_build", lambda was, now: Outcome(built.pop(0), ""))
     source = tmp_path / "plain.cu"
     text = SOURCE.read_text("utf-8")
     put = "      s[n] = dot;"
@@ -207,7 +213,8 @@ def test_a_mask_that_the_source_has_after_the_place_is_not_written_again(
     work = opened(bench, imported(tmp_path / "causal", source, "causal"), "softcap_causal")
     proposal = work.propose_by_rules()
     (hunk,) = proposal.hunks
-    assert "tanhf" in hunk.after and ("if (key > row) dot" in hunk.after) is not whole
+    assert "tanhf" in hunk.after and ("if (key > row) dot" in hunk.after) is written
+    assert not built
     work.accept_all(proposal)
     assert work.judge_target().passed
 

@@ -64,24 +64,26 @@ def test_failures_go_back_until_one_passes() -> None:
 @pytest.mark.parametrize(
     ("then", "rounds", "reached"),
     [
-        ("4", 5, ["passed", "passed"]),
-        ("it stands", 5, ["passed", "unreadable"]),
-        ("3", 5, ["passed", "unsound"]),
-        ("4", 0, ["passed"]),  # no answer is left
+        (["4", "6"], 5, ["passed", "passed"]),
+        (["it stands"], 5, ["passed", "unreadable"]),
+        (["3", "4"], 5, ["passed", "unsound", "passed"]),
+        (["3", "it stands"], 5, ["passed", "unsound", "unreadable"]),
+        (["3", "5", "7", "9"], 3, ["passed", "unsound", "unsound", "unsound"]),
+        (["4"], 0, ["passed"]),  # no answer is left
     ],
 )
-def test_one_that_passes_is_asked_once_whether_it_can_be_better(
-    then: str, rounds: int, reached: list[str]
+def test_one_that_passes_is_asked_whether_it_can_be_better(
+    then: list[str], rounds: int, reached: list[str]
 ) -> None:
     asked: list[Request] = []
 
     def ask(request: Request) -> Reply:
         asked.append(request)
-        return answer("2" if len(asked) == 1 else then)
+        return answer("2" if len(asked) == 1 else then[len(asked) - 2])
 
     def judge(text: str) -> Outcome[int]:
         if not text.isdecimal():
-            return Outcome(Reached.UNREADABLE, "no number")
+            return Outcome(Reached.UNREADABLE, "no number", nothing=True)
         kind = Reached.UNSOUND if int(text) % 2 else Reached.PASSED
         return Outcome(kind, "", value=int(text), better=f"{text} is small, see `it`")
 
@@ -95,6 +97,11 @@ def test_one_that_passes_is_asked_once_whether_it_can_be_better(
         assert [m.role for m in last] == ["system", "user", "assistant", "user"]
         assert "2 is small" in last[-1].text and "it is kept" in last[-1].text
         assert last[-2].text == "2" and asked[0].messages == last[:2]
+        assert ("This is the last answer" if rounds == 1 else f"{rounds} answers remain") in (
+            last[-1].text
+        )
+    for request, wrong in zip(asked[2:], then, strict=False):
+        assert request.messages[:4] == last and request.messages[4].text == wrong
 
 
 def test_half_an_answer_is_no_turn() -> None:

@@ -343,6 +343,21 @@ def test_what_alternatives_share_is_asked_once() -> None:
     assert factored(parse_expr("j <= i or j <= i and c[j] == 0")) == parse_expr("j <= i")
 
 
+@pytest.mark.parametrize(
+    ("full", "short"),
+    [
+        ("a[j] and c[j] or a[j] and j <= i or c[i] and c[j] or c[i] and j <= i",
+         "(a[j] or c[i]) and (c[j] or j <= i)"),
+        ("c[j] == 0 or j <= i and a[j] or j > i + 9 and a[j]",
+         "a[j] and (j <= i or j > i + 9) or c[j] == 0"),
+        ("a[j] or c[j] and j <= i or c[j] and a[j]", "a[j] or c[j] and j <= i"),
+        ("a[j] or c[j] and j <= i", "a[j] or c[j] and j <= i"),
+    ],
+)  # fmt: skip
+def test_what_some_alternatives_share_is_asked_once(full: str, short: str) -> None:
+    assert factored(parse_expr(full)) == parse_expr(short)
+
+
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_indices_alone_need_no_lists(kernel: str) -> None:
     base = lifted(kernel)
