@@ -462,7 +462,7 @@ def walk_expr(expr: Expr) -> Iterator[Expr]:
     pending = [expr]
     while pending:
         yield (expr := pending.pop())
-        pending.extend(reversed(children(expr)))
+        pending += _CHILDREN[type(expr)](expr)[::-1]
 
 
 def names_in(*exprs: Expr) -> frozenset[str]:

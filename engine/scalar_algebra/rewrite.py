@@ -59,7 +59,7 @@ def load_names(expr: Expr) -> frozenset[str]:
 
 
 def contains(expr: Expr, wanted: Expr) -> bool:
-    return any(e == wanted for e in walk_expr(expr))
+    return wanted in walk_expr(expr)
 
 
 def conjuncts(predicate: Expr) -> tuple[Expr, ...]:

@@ -59,8 +59,6 @@ def read_specialisation(
         warnings=parse_warnings(log),
         counted_in=counted_in,
         log=log,
-        object=folder / f"{key}.o",
-        cubin=folder / f"{key}.cubin",
     )
 
 

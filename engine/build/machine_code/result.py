@@ -54,7 +54,7 @@ class Kernel:
 
 @dataclass(frozen=True, slots=True)
 class Specialisation:
-    """One compiled specialisation: `object` and `cubin` are files in the cache."""
+    """One compiled specialisation."""
 
     key: str
     ok: bool
@@ -62,8 +62,6 @@ class Specialisation:
     warnings: tuple[PtxasWarning, ...]
     counted_in: CountedIn
     log: str
-    object: Path
-    cubin: Path
 
     def kernel(self, name: str) -> Kernel | None:
         """The first kernel of that plain name."""

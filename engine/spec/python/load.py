@@ -111,20 +111,29 @@ def surroundings(source: SpecSource) -> Iterator[None]:
 def _forget_neighbours(source: SpecSource) -> None:
     """Forget the modules that the spec imported from its own folder: they may hold cached masks."""
     folder = str(source.path.parent)
-    beside = set()
+    beside, known = set(), _elsewhere(folder)
     for name in list(sys.modules):  # of pairs, thousands at a time would wake the collector
         if "." in name or name in _OURS:
             continue
         module = sys.modules.get(name)
+        if known.get(name) is module:
+            continue  # nearly all of them
         file = getattr(module, "__file__", None)
         if type(file) is str and not file.startswith(folder):
-            continue  # nearly all of them
+            known[name] = module
+            continue
         here = (f"{folder}/{name}.py", f"{folder}/{name}/__init__.py")
         if file in here or (file is None and f"{folder}/{name}" in getattr(module, "__path__", ())):
             beside.add(name)
     if beside:
         for name in [n for n in sys.modules if n.split(".")[0] in beside]:
             del sys.modules[name]
+
+
+@lru_cache(maxsize=4)
+def _elsewhere(folder: str) -> dict[str, object]:
+    """Modules whose files were seen to lie elsewhere: a spec is loaded some forty times."""
+    return {}
 
 
 def _not_compiled(model: Any = None, **options: Any) -> Any:

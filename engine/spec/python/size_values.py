@@ -12,6 +12,7 @@ import builtins
 import math
 import operator
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import reduce
@@ -317,15 +318,6 @@ class SizesByName(OnCpu):
 
 
 def _by_value(dims: Mapping[str, int]) -> dict[int, Expr]:
-    """The one dimension, or product of two, that a size of a later tensor can be."""
-    found: dict[int, list[Expr]] = {}
-    for name, value in dims.items():
-        found.setdefault(value, []).append(Name(name))
-    pairs: dict[int, list[Expr]] = {}
-    names = list(dims)
-    for n, a in enumerate(names):
-        for b in names[n + 1 :]:
-            pairs.setdefault(dims[a] * dims[b], []).append(Binary("*", Name(a), Name(b)))
-    for value, exprs in pairs.items():
-        found.setdefault(value, []).extend(exprs if value not in found else [])
-    return {value: exprs[0] for value, exprs in found.items() if len(exprs) == 1 and value > 1}
+    """The one dimension that a size of a later tensor can be."""
+    often = Counter(dims.values())
+    return {value: Name(name) for name, value in dims.items() if often[value] == 1 < value}

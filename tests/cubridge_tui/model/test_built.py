@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,7 +30,7 @@ def build(registers: int, spills: int, blocks: int, names: tuple[str, ...] = ("f
         Kernel(n, KernelUse(f"_Z{n}", registers, 0, spills, spills, 1024, 3), 128, 49152,
                Residency(blocks, "registers"), {}) for n in names
     )  # fmt: skip
-    made = Specialisation("bf16_64", True, kernels, (), "sass", "", Path(), Path())
+    made = Specialisation("bf16_64", True, kernels, (), "sass", "")
     return BuildResult(True, "sm_80", "nvcc 13.0", "d", None, (made,), (), "", 1, 1.0).to_json()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +19,7 @@ KERNEL = Kernel(
 
 
 def built(*kernels: Kernel, **change: Any) -> BuildResult:
-    item = Specialisation("bf16_128", True, kernels, (), "sass", "", Path("o"), Path("cubin"))
+    item = Specialisation("bf16_128", True, kernels, (), "sass", "")
     item = replace(item, **{k: v for k, v in change.items() if hasattr(item, k) and k != "ok"})
     rest = {k: v for k, v in change.items() if k in ("ok", "arch", "specialisations")}
     whole = BuildResult(True, "sm_80", "nvcc", "", None, (item,), (), "", 0, 0.0)
