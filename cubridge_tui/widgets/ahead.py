@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from textual.app import App
 from textual.timer import Timer
@@ -26,7 +26,7 @@ class Ahead:
     gives way to a key that waits for its repaint, and to a pane that waits for its own.
     """
 
-    def __init__(self, app: App[None], keys: Keys) -> None:
+    def __init__(self, app: App[Any], keys: Keys) -> None:
         self._app, self._keys = app, keys
         # What is left of each pane, whose turn it is first; None: it is not known yet.
         self._left: dict[PaintedRows, Iterator[Coming] | None] = {}
