@@ -6,6 +6,10 @@ The projects' sources are no part of this repository (see wild.py, which says ho
 
 writes benchmarks/results/wild_adapt.json: for each kernel and spec the verdicts with the sizes that
 were run, the seconds, the lines that the patch changes; or where and why it was refused.
+
+    python benchmarks/wild_adapt.py record RESULT ...
+
+puts what a GPU found beside them, and beside wild.json's rows where a job was of a kernel unedited.
 """
 
 from __future__ import annotations
@@ -25,6 +29,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.wild import KERNELS, SPECS, Wild  # noqa: E402
+from benchmarks.wild import RESULTS as UNEDITED  # noqa: E402
+from engine.gpu.result import read_results, verdict_of  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "wild_adapt.json"
 
@@ -102,7 +108,35 @@ def spilled(built: dict[str, Any]) -> dict[str, int]:
             for s in built["specialisations"] for k in s["kernels"]}  # fmt: skip
 
 
+def recorded(result: dict[str, Any]) -> dict[str, Any]:
+    """What a row keeps of a job's result."""
+    kind, reason = verdict_of(result)
+    kept = ("case", "name", "ms", "iqr_ms", "ours_is", "tflops", "clocks", "reason")
+    return {
+        "device": result["device"]["name"], "verdict": kind, "reason": reason,
+        "hashes": result["hashes"],
+        "checks": {f"{c['check']} {c['specialisation']}": c["verdict"] for c in result["checks"]},
+        "times": [{n: t[n] for n in kept if n in t} for t in result["times"]],
+    }  # fmt: skip
+
+
+def record(paths: list[Path], adapted: Path = RESULTS, unedited: Path = UNEDITED) -> None:
+    """Each result in its kernel's row: a job is named KERNEL-SPEC, its spec `reference` where the
+    kernel was not edited."""
+    for result in (r for path in paths for r in read_results(path)):
+        name, spec = result["name"].split("-", 1)
+        out = unedited if spec == "reference" else adapted
+        rows = json.loads(out.read_text(encoding="utf-8"))
+        row = rows[name] if spec == "reference" else rows[name][spec]
+        row["gpu"] = recorded(result)
+        out.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
+        print(name, spec, row["gpu"]["verdict"], row["gpu"]["reason"])
+
+
 def main() -> int:
+    if sys.argv[1:2] == ["record"]:
+        record([Path(word) for word in sys.argv[2:]])
+        return 0
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*")
     parser.add_argument("--spec")

@@ -103,6 +103,17 @@ def sections(tiles: Tiles) -> tuple[Case, ...]:
     return (Case(2, 2 * kv, kv, rows, keys, modes=("exact",)),)
 
 
+def idle(tiles: Tiles) -> tuple[Case, ...]:
+    """More heads than a section holds, each with three blocks of rows, of which a mask that is
+    aligned at the ends leaves the first two nothing: a block takes a piece of work that has no tile
+    before one that has some, also where none takes more than two. Without sections each block has a
+    piece of its own."""
+    if not 1 < tiles.heads <= MOST_IN_TURN:
+        return ()
+    heads = tiles.heads + 1
+    return (Case(1, heads, heads, 3 * tiles.rows - 3, 9, modes=("exact",), processors=1),)
+
+
 def _begun(tile: int, constant: int) -> int:
     """The least length, and a few more, whose last tile begins past a constant."""
     return (constant // tile + 1) * tile + 6

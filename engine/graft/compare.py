@@ -115,9 +115,13 @@ def _held_again(
         by = 1.0 if hook.factor == 1 else hook.factor / hook.scale * scale
         found = tracks(observer)
         count = np.zeros(int(np.prod(Codes(sizes).shape)), np.int64)
+        idle = []  # places whose tiles the mask drops all
         for number, place in enumerate(hook.places, start=first):
             at = f"{place.file.name}:{place.line}: {place.variable}"
-            one = held(number, found[number], Codes(sizes), (by,)) if number in found else ""
+            if number not in found:
+                idle.append(at)
+                continue
+            one = held(number, found[number], Codes(sizes), (by,))
             if isinstance(one, str):
                 return Found(False, f"probed again, {at} holds no scores any more: {one}")
             count += one.covered
@@ -127,7 +131,7 @@ def _held_again(
             return Found(False, f"probed again, the places of the scores {wrong} ({_words(sizes)})")
         once = int((count == 1).sum())
         words = f"{once} scores stand where they stood, once each ({_words(sizes)})"
-        return Found(True, words)
+        return Found(True, "; ".join((words, *(f"{at} is not reached any more" for at in idle))))
     raise why or InputError("the patched source is probed at no sizes")
 
 

@@ -29,6 +29,12 @@ SAME_BLOCK = "floor_div(args.Nk - 1, 512) - floor_div(min(q0 + BM, args.Nq) - 1 
 ENDS_EARLIER = "the last row's own key is the nearer bound, whatever the end of that key's block"
 ROOM = "what a view is called only bounds it, and with room for one tile's bits all is inside"
 
+WHOLE = "if not tile_full[BM, BN](args, b, h, q0, n):"
+SAME_DOCUMENT = (
+    "keep(s, {}, lambda doc_k_keys, doc_q_rows, i, j: j < args.Nk and doc_k_keys == doc_q_rows, "
+    "at=[row0, n * BN])"
+)
+
 
 def view_of_lists(header: int) -> str:
     """The statement by which a target that makes tile lists has them."""
@@ -104,6 +110,15 @@ REVIEWED: tuple[tuple[str, str, str, str, str], ...] = (
     (SM90, "tile_index", view_of_lists(5), "off by one: '4' -> '5'", ROOM),
     (SM90, "tile_index", view_of_lists(5),
      "swapped operands: 'ceil_div(args.Nk, BN)' -> 'ceil_div(BN, args.Nk)'", ROOM),
+    (SM80, "flash_fwd", WHOLE, f"negation: '{WHOLE}' -> '{WHOLE.replace('not', 'not not')}'",
+     "weights without a sum, of keys behind the last, meet rows of V that are zeros"),
+    (SM90, "flash_fwd", f"s = {SAME_DOCUMENT.format('doc_k_keys, doc_q_rows')}",
+     f"swapped operands: '{SAME_DOCUMENT.format('doc_k_keys, doc_q_rows')}' -> "
+     f"'{SAME_DOCUMENT.format('doc_q_rows, doc_k_keys')}'", "either is compared with the other"),
+    (SM90, "flash_fwd", "wait(q_full[group], round % 2)", "off by one: '2' -> '3'",
+     "a block takes two pieces of work at most"),
+    (SM90, "tile_count", view_of_lists(5), "dropped term: '5 + 3 * ceil_div(args.Nk, BN) + "
+     "4 * BM * args.slots' -> '4 * BM * args.slots'", ROOM),
 )  # fmt: skip
 """Kernel, function, statement, operator with the change, and the reason. It excuses the change in
 every statement of this text in the function, and no other place."""

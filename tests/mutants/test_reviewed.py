@@ -15,7 +15,7 @@ TARGETS = (
     (SM80, "softcap_causal"), (SM80, "causal_blockwise"), (SM80, "rope_causal"),
     (SM80, "prefix_lm_document"), (SM80, "causal"), (SM80, "document"),
     (SM90, "sliding_window_causal"), (SM90, "prefix_lm_document"), (SM90, "rope_causal"),
-    (SM90, "causal_document"), (SM90, "prefix_lm"),
+    (SM90, "causal_document"), (SM90, "prefix_lm"), (SM90, "document"),
 )  # fmt: skip
 
 

@@ -273,7 +273,11 @@ def _load_vector(context: RuleContext, kind: str, layout: Type, tile: Type) -> T
     if made.base is None:
         made = vector_layout("row_of" if kind == "rows" else "col_of", made)
     else:
-        no_primitive(context, f"load_{kind} takes an accumulator's layout, not {made}")
+        no_primitive(
+            context,
+            f"load_{kind} takes the accumulator's layout itself: load_{kind}[{made.base}], "
+            f"not load_{kind}[{made}]",
+        )
     if made.role != kind[:-1]:
         mismatch(f"load_{kind} cannot fill {made}", "layout_mismatch")
     # A warpgroup has no registers to spare for a value of every column.

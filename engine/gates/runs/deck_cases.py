@@ -25,6 +25,7 @@ from engine.gates.deck import (
     edges,
     extremes,
     far,
+    idle,
     in_turn,
     listed,
     past,
@@ -34,7 +35,7 @@ from engine.gates.runs.case_run import removable
 from engine.gates.runs.nan_inputs import under_mask_cases
 from engine.gates.runs.subject import Subject
 from engine.spec.decks.extreme_biases import biases
-from engine.spec.decks.integer_draws import FLAGS, IDS
+from engine.spec.decks.integer_draws import FLAGS, IDS, all_equal
 from engine.transfer.bounds import reads_pairs
 from engine.transfer.workspace import launch_constants
 
@@ -112,12 +113,15 @@ def read_cases(subject: Subject) -> list[Case]:
     if subject.recipe.keep != Num(True):
         own = constants(subject.recipe.expressions())
         more = (*more, *under_mask_cases(tiles_of(subject.module), own))
+        # As it is: made square, where a spec allows no other, each row would keep something.
+        more = (*more, *filter(subject.allows, idle(tiles_of(subject.module) or UNKNOWN)))
     return legal_cases(subject, constants_of(subject), more)
 
 
 def data_cases(tiles: Tiles | None) -> tuple[Case, ...]:
     """For a mask that reads inputs: ids and flags drawn in each of the ways that there are, with
-    more rows than keys and with more keys than rows, in two blocks of rows and tiles of keys.
+    more rows than keys and with more keys than rows, in two blocks of rows and tiles of keys; and
+    for few rows several tiles of which the mask says the same: all, or none, need no bits.
 
     Runs alternate between the two ways in which a mask's bits are kept (see `run_module`), and a
     draw has the other one where its lengths are the other way round.
@@ -125,7 +129,11 @@ def data_cases(tiles: Tiles | None) -> tuple[Case, ...]:
     at = tiles or UNKNOWN
     tall = (at.rows + 40, at.keys + 9)
     wide = (at.rows + 9, at.keys * (1 + -(-at.rows // at.keys)))  # the last tile may be whole
-    return tuple(in_turn(n_q, n_k, turn=turn) for n_q, n_k in (tall, wide) for turn in range(DRAWS))
+    equal = IDS.index(all_equal)
+    return (
+        *(in_turn(n_q, n_k, turn=turn) for n_q, n_k in (tall, wide) for turn in range(DRAWS)),
+        *(in_turn(3, 4 * at.keys, turn=turn) for turn in (equal, equal + len(IDS))),
+    )
 
 
 def unforeseen(module: Module, deck: Sequence[Case]) -> tuple[Case, ...]:

@@ -16,7 +16,7 @@ from engine.gates.deck import Tiles, beyond, past, quick, quick_deck
 from engine.gates.g1_g2.by_recipe import BY_RECIPE
 from engine.gates.g1_g2.judge import judge
 from engine.gates.runs.case_run import run_deck
-from engine.gates.runs.deck_cases import data_cases, read_cases
+from engine.gates.runs.deck_cases import DRAWS, data_cases, read_cases
 from engine.gates.runs.subject import Subject
 from engine.gates.widths.overflow import overflow
 from engine.lift import lift, load_package
@@ -236,6 +236,9 @@ def test_rectangles_of_every_draw() -> None:
     right = target_of("causal_document", "flash_fwd_sm80")
     wrong = edited(right, r"(first_key \+ BN \+ args\.)Nq", r"\1Nk")
     cases = data_cases(tiles_of(right.module))
-    assert {c.turn for c in cases if c.Nq > c.Nk} == {c.turn for c in cases if c.Nq < c.Nk}
+    tall, wide = (
+        {(c.turn or 0) % DRAWS for c in cases if (c.Nq > c.Nk) == more} for more in (True, False)
+    )
+    assert tall == wide == {*range(DRAWS)}
     failure, _ = run_deck(BY_RECIPE, wrong, cases, lambda _: None)
     assert failure is not None

@@ -113,6 +113,13 @@ def test_inputs_are_read_where_they_were_brought() -> None:
     assert "if (doc[bx * N + row] != doc[bx * N + key]) sum" in text(documents, SCALAR)
 
 
+def test_loads_come_first_where_that_is_the_other_text() -> None:
+    made = recipe("x * rsqrt(D)", "j <= i and doc[i] == doc[j]", replace(DOC, dims=("Nk",)))
+    texts = [write(made, TILE, "", {}, "-INFINITY", True, folded=f).text for f in (True, False)]
+    assert "if (key > row || doc[row] != doc[key]) " in texts[0]
+    assert "if (doc[row] != doc[key] || key > row) " in texts[1]
+
+
 def test_of_many_scores_the_distance_is_kept_alone() -> None:
     window = text(recipe("x * rsqrt(D)", "i - j < 40 and j <= i"), TILE)
     assert "if (ahead + own <= -40 || ahead + own > 0) acc_s(e) = -INFINITY;" in window

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from engine.cuir.parser import parse_module
 from engine.cuir.printer import print_module
+from engine.gates.g1_g2.by_recipe import BY_RECIPE
 from engine.gates.g1_g2.judge import judge
+from engine.gates.runs.case_run import run_deck
+from engine.gates.runs.deck_cases import read_cases
 from engine.gates.runs.subject import Failure, Subject
 from tests.engine.gates.g1_g2.test_judge import subject_of
 
@@ -39,6 +44,19 @@ def test_a_class_that_nothing_wrote_may_not_be_read(steps: str) -> None:
     failure = with_classes(subject_of("causal_document"), (STEPS, steps))
     assert failure is not None and failure.reason.startswith("unwritten_read")
     assert failure.op is not None and failure.op.startswith("list_tiles/")
+
+
+def test_a_tile_of_which_all_is_kept_is_not_listed_for_bits() -> None:
+    """Listed twice as another tile: two blocks write that one's class, in no order."""
+    right = subject_of("document", "flash_fwd_sm90")
+    text = print_module(right.module)
+    at = text.index("lambda step: -1 if", text.index("partial = compact("))
+    module = parse_module(text[:at] + text[at:].replace("-1", "1", 1))
+    cases = [c for c in read_cases(right) if c.Nq == 3 and c.Nk > 3]
+    broken = replace(right, module=module)
+    assert len(cases) == 2 and run_deck(BY_RECIPE, right, cases, lambda _: None)[0] is None
+    failure, _ = run_deck(BY_RECIPE, broken, cases, lambda _: None)
+    assert failure is not None and failure.reason.startswith("global_race")
 
 
 def test_ends_are_no_extremes_where_ids_are_unsorted() -> None:

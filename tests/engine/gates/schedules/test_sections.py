@@ -11,7 +11,7 @@ from engine.cuir.nodes import Module
 from engine.cuir.parser import parse_module
 from engine.cuir.printer import print_module
 from engine.gates.analysis.tile_sizes import section_of, tiles_of
-from engine.gates.deck import Case, past, quick, sections
+from engine.gates.deck import Case, idle, past, quick, sections
 from engine.gates.g1_g2.by_recipe import BY_RECIPE
 from engine.gates.runs.case_run import exact, run_deck
 from engine.gates.runs.deck_cases import unforeseen
@@ -100,6 +100,16 @@ def test_every_deck_sees_a_wrong_section(what: str) -> None:
     assert old in text
     module = parse_module(text.replace(old, new, 1))
     assert not all(exact(BY_RECIPE, judged(module), c, 0)[0] is None for c in cases_of(module))
+
+
+def test_every_deck_sees_a_phase_of_rows_without_tiles() -> None:
+    tiles = tiles_of(right().module)
+    assert tiles is not None
+    (case,) = (c for c in BY_RECIPE.deck(right()) if c in idle(tiles))
+    assert exact(BY_RECIPE, right(), case, 0)[0] is None
+    text = print_module(right().module).replace(*WRONG["a phase of rows without tiles"])
+    failure, _ = exact(BY_RECIPE, judged(parse_module(text)), case, 0)
+    assert failure is not None and "reads too early" in failure.reason
 
 
 def cases_of(module: Module) -> list[Case]:

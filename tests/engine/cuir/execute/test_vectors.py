@@ -1,4 +1,4 @@
-"""Booleans read from global memory keep pairs as they are, however they are read."""
+"""Vectors of global memory: booleans keep pairs as they are, and a layout is named once."""
 
 import pytest
 import torch
@@ -6,6 +6,7 @@ from helpers import attention, faults, golden_text, make_inputs
 
 from engine.cuir.execute import Limits, Schedule, run_program
 from engine.cuir.parser import parse_module
+from engine.cuir.static.check import check
 
 INDENT = " " * 16
 KEEP = f"""if not tile_full[BM, BN](args, b, h, q0, n):
@@ -20,17 +21,27 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_booleans_choose_pairs(way):
+def masked(keep):
     text = golden_text("hopper_pingpong")
     for old, new in (
         ("    scale: f32\n", "    scale: f32\n    valid: tensor\n"),
         ("    LSE = gmem", "    Valid = gmem[bool](args.valid, args.B, args.Nk)\n    LSE = gmem"),
-        (KEEP, WAYS[way]),
+        (KEEP, keep),
     ):
         assert text.count(old) == 1, old
         text = text.replace(old, new)
-    module = parse_module(text)
+    return parse_module(text)
+
+
+def test_a_layout_is_the_accumulator_s():
+    wrong = WAYS["a column vector"].replace("[wgmma_acc[64, BN]]", "[col_of[wgmma_acc[64, BN]]]")
+    found = [f.message for f in check(masked(wrong))]
+    assert any("load_cols[wgmma_acc[64, 64]], not load_cols[col_of[" in m for m in found), found
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_booleans_choose_pairs(way):
+    module = masked(WAYS[way])
     assert faults(module) == ()
     inputs = make_inputs(B=2, Nq=70, Nk=130)
     valid = torch.rand(2, 130, generator=torch.Generator().manual_seed(1)) < 0.5
