@@ -21,7 +21,7 @@ from engine.foreign.probe.places import Found, Row
 from engine.graft.edits import Edit, Files
 from engine.graft.scope import scope
 
-EMPTY = "-1e30f"  # a maximum below it: no score is there, and -1e38 times a scale is
+EMPTY = "-1e30f"  # a maximum below it: no score is there, and -2^126 times a scale is
 _INTEGER = re.compile(r"\b(int|unsigned|long|short|char|bool|size_t|u?int\d+_t|auto|void)\b")
 
 

@@ -16,8 +16,10 @@ from engine.graft.route import Router, values_at
 from engine.spec.recipes.recipe import Recipe
 
 # What a dropped pair's score becomes, as evidence decides: -inf is what the recipe says, and right
-# where the kernel guards rows whose first tiles are dropped; a large number where it does not.
-MINUS = ("-INFINITY", "-1e38f")
+# where the kernel guards rows whose first tiles are dropped; a large number where it does not. A
+# power of two: times a scale it is exact, so that the score less its row's maximum is 0 whether or
+# not ptxas makes one operation of product and difference.
+MINUS = ("-INFINITY", "-0x1p126f")
 
 
 def plan(

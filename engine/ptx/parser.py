@@ -11,6 +11,7 @@ from bisect import bisect_right
 from dataclasses import dataclass, field
 
 from engine.errors import InputError
+from engine.ptx.contraction import contracted
 from engine.ptx.syntax import (
     WIDTHS,
     Address,
@@ -180,7 +181,7 @@ class _Parser:
             self.parameters(header[2], header.start(2)),
             body.registers,
             tuple(body.variables),
-            tuple(body.code),
+            contracted(body.code, body.labels),
             body.labels,
             body.tables,
             sizes.get("reqntid", sizes.get("maxntid", 0)),

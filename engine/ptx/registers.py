@@ -107,7 +107,8 @@ class Registers:
         """
         array = self.source(operand, type, place)
         if isinstance(operand, Register) and operand.negated:
-            return lambda lanes: ~array[lanes.at]
+            negative = np.negative if array.dtype.kind == "f" else np.invert
+            return lambda lanes: negative(array[lanes.at])
         return lambda lanes: array[lanes.at]
 
     def source(self, operand: Operand, type: str, place: Instruction) -> Values:

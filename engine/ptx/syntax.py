@@ -37,7 +37,7 @@ class Location:
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """A register, `%r7`. `negated`: a predicate that is read as `!%p1`."""
+    """A register, `%r7`. `negated`: a predicate that is read as `!%p1`, a float as `-%f1`."""
 
     name: str
     negated: bool = False

@@ -225,7 +225,7 @@ def test_a_number_is_chosen_by_evidence_and_a_wrong_edit_fails(
     work = opened(bench, kernel, "sliding_window_causal", window=20)
     proposal = work.propose_by_rules()
     (hunk,) = proposal.hunks
-    assert "dot = -1e38f;" in hunk.after and "with -INFINITY" in hunk.reason
+    assert "dot = -0x1p126f;" in hunk.after and "with -INFINITY" in hunk.reason
     wrong = hunk.after.replace("key < row - 19", "key < row - 18")
     work.decide(Decision("h1", DecisionKind.EDITED, "me", replacement=wrong))
     verdict = work.judge_target()
@@ -363,7 +363,7 @@ def test_the_place_of_the_scores_leads_to_its_card_in_every_pane(
     rows = shown.panes[View.OPS][Stage.TARGET].rows
     heads = [r.hunk for r in rows if r.kind is RowKind.HEAD]
     assert not shown.diff_blocked and heads == ["rules/h1"]
-    assert any("-INFINITY" in r.text or "-1e38" in r.text for r in rows if r.kind is RowKind.ADD)
+    assert any("-INFINITY" in r.text or "-0x1p126" in r.text for r in rows if r.kind is RowKind.ADD)
     work.accept_all(proposal)
     work.judge_target()
     work.lower()
