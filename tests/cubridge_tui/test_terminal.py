@@ -60,7 +60,7 @@ def test_reject_a_hunk_see_g2_fail_and_quit(tmp_path: Path) -> None:
         terminal.type("escape", "i")  # the cursor stands on the rejected hunk
         shown = terminal.wait_for("op inspector")
         assert re.search(rf"hunk +h\d+ of proposal rules, rejected: {SCORE}", shown)
-        terminal.type("escape", "w", "escape", "i")  # and then on the op that the gate names
+        terminal.type("escape", "w", "w", "escape", "i")  # w there: the op that the gate names
         terminal.wait_for(f"op         {named[1]} ")
         terminal.type("escape")
         terminal.type("q")

@@ -41,4 +41,4 @@ def test_accept_says_that_it_is_too_slow_and_how_a_person_may_take_it(
     assert reason.startswith("too slow; predicted to take ")
     assert "91,764 us, the bare kernel 913 us (NVIDIA H100, S 8192)" in reason
     assert "not accepted: the target is too slow" in out.err
-    assert f"cubridge --session {result['session']}`: O there accepts it as overridden" in out.err
+    assert f"--session {result['session']}`: O there accepts it as overridden" in out.err
