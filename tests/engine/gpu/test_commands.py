@@ -105,6 +105,26 @@ def test_pack_gives_a_job_of_the_lowered_bytes(
     assert fewer.hashes == job.hashes
 
 
+def test_pack_says_what_makes_a_card_s_time_worth_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The source itself, since nobody decided on the rules' hunks, and no gate ran."""
+    package = find_kernel("flash_fwd_sm80")
+    store = tmp_path / "store.git"
+    with Bench(Store.open(store)) as bench:
+        session = start(bench, package, spec_path("causal"), choose_options(package), "ada")
+        with bench.store.writer(session, wait=5.0) as writer:
+            work = Adaptation(bench, writer, "ada")
+            _set_lifted(work)
+            hunks = len(work.propose_by_rules().hunks)
+            work.lower()
+    command = ["gpu", "pack", session, str(tmp_path / "job"), "--store", str(store)]
+    assert main(command) == 0
+    said = capsys.readouterr().err
+    assert all(f"note: {gate} not_run" in said for gate in ("G1", "G2", "G3"))
+    assert f"note: {hunks} hunks are undecided" in said
+
+
 @pytest.mark.parametrize("command", [["verify", "S", "--pack", "DIR"], ["gpu", "pack", "S", "DIR"]])
 def test_only_what_the_session_builds_is_packed(
     adapted: tuple[Path, str],
