@@ -45,11 +45,11 @@ class Case:
 
 def in_turn(
     rows: int, keys: int, values: str = "random", modes: tuple[str, ...] = ("exact",),
-    turn: int | None = None,
+    turn: int | None = None, batch: int = 1,
 ) -> Case:  # fmt: skip
-    """One head on one multiprocessor: its blocks of rows are few, and where a kernel's block takes
+    """One head on one multiprocessor: blocks of rows are few, and where a kernel's block takes
     several pieces of work it takes them in turn, so that its stages and phases go round."""
-    return Case(1, 1, 1, rows, keys, values, modes, turn=turn, processors=1)
+    return Case(batch, 1, 1, rows, keys, values, modes, turn=turn, processors=1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,8 +120,9 @@ def read_cases(subject: Subject) -> list[Case]:
 
 def data_cases(tiles: Tiles | None) -> tuple[Case, ...]:
     """For a mask that reads inputs: ids and flags drawn in each of the ways that there are, with
-    more rows than keys and with more keys than rows, in two blocks of rows and tiles of keys; and
-    for few rows several tiles of which the mask says the same: all, or none, need no bits.
+    more rows than keys and with more keys than rows, in two blocks of rows and tiles of keys; the
+    first two ways in two batches, drawn unlike each other, with bits and without; and for few rows
+    several tiles of which the mask says the same: all, or none, need no bits.
 
     Runs alternate between the two ways in which a mask's bits are kept (see `run_module`), and a
     draw has the other one where its lengths are the other way round.
@@ -131,7 +132,11 @@ def data_cases(tiles: Tiles | None) -> tuple[Case, ...]:
     wide = (at.rows + 9, at.keys * (1 + -(-at.rows // at.keys)))  # the last tile may be whole
     equal = IDS.index(all_equal)
     return (
-        *(in_turn(n_q, n_k, turn=turn) for n_q, n_k in (tall, wide) for turn in range(DRAWS)),
+        *(
+            in_turn(n_q, n_k, turn=turn, batch=2 if turn < 2 else 1)
+            for n_q, n_k in (tall, wide)
+            for turn in range(DRAWS)
+        ),
         *(in_turn(3, 4 * at.keys, turn=turn) for turn in (equal, equal + len(IDS))),
     )
 
