@@ -70,7 +70,8 @@ def main(arguments: list[str]) -> int:
         driver.synchronise()
         for address in held:
             driver.free(address)
-        print(f"launched {case['case']}", flush=True)
+        # On a line of its own, also where the author's launcher printed half of one.
+        print(f"\nlaunched {case['case']}", flush=True)
     return 0
 
 
