@@ -23,7 +23,7 @@ from engine.worker.problems.problem_sizes import Case, cases_of, label
 
 LENGTH = 8192
 SLOWEST = 0.5  # of the bare kernel's speed
-LARGEST_ERROR = 0.31  # of what was measured, by how much the fastest beat its prediction: cost.md
+LARGEST_ERROR = 0.32  # of what was measured, by how much the fastest beat its prediction: cost.md
 SPEED = "speed"  # among the details of a G3 verdict: `Speed`
 
 
