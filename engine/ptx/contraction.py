@@ -11,10 +11,10 @@ puts a large negative number. nvcc writes the rounding (`mul.rn`) where it may n
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from engine.ptx.syntax import Address, Immediate, Instruction, Operand, Pair, Register, Vector
+from engine.ptx.syntax import Immediate, Instruction, Operand, Register, registers
 
 _SIGN = 1 << 31
 
@@ -22,7 +22,7 @@ _SIGN = 1 << 31
 def contracted(code: Sequence[Instruction], labels: Mapping[str, int]) -> tuple[Instruction, ...]:
     """The code with each sum of a product of the same block of code as one `fma`, where nothing
     else reads the product. The product itself stays: whoever watches it finds it."""
-    seen = Counter(name for at in code for name in _registers(at))
+    seen = Counter(name for at in code for name in registers(at.operands, addresses=True))
     entries = set(labels.values())
     products: dict[str, Instruction] = {}  # of this block, whose factors are as they were
     out: list[Instruction] = []
@@ -30,7 +30,7 @@ def contracted(code: Sequence[Instruction], labels: Mapping[str, int]) -> tuple[
         if place in entries:
             products.clear()
         out.append(_fused(at, products) or at)
-        written = set(_names(at.operands[0])) if at.operands else set()
+        written = set(registers(at.operands[:1]))
         if written:
             products = {
                 name: by for name, by in products.items()
@@ -75,26 +75,3 @@ def _negative(operand: Operand) -> Operand:
 
 def _factors(product: Instruction) -> set[str]:
     return {o.name for o in product.operands[1:] if isinstance(o, Register)}
-
-
-def _registers(at: Instruction) -> Iterator[str]:
-    for operand in at.operands:
-        yield from _names(operand)
-    if at.guard is not None:
-        yield at.guard.name
-
-
-def _names(operand: Operand) -> Iterator[str]:
-    match operand:
-        case Register(name):
-            yield name
-        case Vector(items):
-            for item in items:
-                yield from _names(item)
-        case Pair(first, second):
-            yield from _names(first)
-            yield from _names(second)
-        case Address(base, _, coordinates):
-            yield from _names(base)
-            for item in coordinates:
-                yield from _names(item)

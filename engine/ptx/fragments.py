@@ -13,22 +13,10 @@ import numpy as np
 from engine.ptx.lanes import Lanes
 from engine.ptx.machine import Machine, Outcome, Run
 from engine.ptx.ordering import MATMUL
-from engine.ptx.syntax import Instruction, Kernel, Operand, Pair, Register, Vector
+from engine.ptx.syntax import Instruction, Kernel, Register, Vector, registers
 
 _WRITE_NOTHING = {"st", "bar", "barrier", "bra", "brx", "fence", "membar", "red", "cp", "mbarrier",
                   "stmatrix", "call", "ret", "exit", "trap", "prefetch"}  # fmt: skip
-
-
-def registers_in(operand: Operand) -> list[str]:
-    """Names of the registers that an operand has, those inside of an address left out."""
-    match operand:
-        case Register(name):
-            return [name]
-        case Vector(items):
-            return [n for o in items for n in registers_in(o)]
-        case Pair(first, second):
-            return registers_in(first) + registers_in(second)
-    return []
 
 
 def fragment_names(kernel: Kernel) -> set[str]:
@@ -36,7 +24,7 @@ def fragment_names(kernel: Kernel) -> set[str]:
     found: set[str] = set()
     for at in kernel.code:
         if at.name == "wgmma" and at.has("mma_async"):
-            found |= set(registers_in(at.operands[0])) | set(_fragments_of_a(at))
+            found |= set(registers(at.operands[:1])) | set(_fragments_of_a(at))
     moves = [(at.operands[0].name, at.operands[1].name) for at in kernel.code
              if at.name == "mov" and isinstance(at.operands[0], Register)
              and isinstance(at.operands[1], Register)]  # fmt: skip
@@ -49,7 +37,7 @@ def fragment_names(kernel: Kernel) -> set[str]:
 
 def _fragments_of_a(at: Instruction) -> list[str]:
     a = at.operands[1]
-    return registers_in(a) if isinstance(a, Vector) else []
+    return list(registers(a.items)) if isinstance(a, Vector) else []
 
 
 class Fragments:
@@ -73,7 +61,7 @@ class Fragments:
         if not self.machine.memory.ordered:
             return
         warps = lanes.warps
-        d, a = registers_in(at.operands[0]), _fragments_of_a(at)
+        d, a = list(registers(at.operands[:1])), _fragments_of_a(at)
         since = self.fences[warps]
         late = next((n for n in (*d, *a) if (self.written[n][warps] == since).any()), "")
         if late or not since.all():
@@ -91,10 +79,10 @@ class Fragments:
         """The instruction with what it does to fragments checked."""
         if at.name == "wgmma" or not at.operands or not self.machine.memory.ordered:
             return run
-        first = [] if at.name in _WRITE_NOTHING else registers_in(at.operands[0])
+        first = [] if at.name in _WRITE_NOTHING else list(registers(at.operands[:1]))
         others = at.operands if at.name in _WRITE_NOTHING else at.operands[1:]
         writes = [n for n in first if n in self.written]
-        reads = [n for o in others for n in registers_in(o) if n in self.written]
+        reads = [n for n in registers(others) if n in self.written]
         if not writes and not reads:
             return run
         if at.name == "mov" and not isinstance(at.operands[0], Vector):

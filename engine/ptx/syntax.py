@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 WIDTHS = {"pred": 1, **{f"{kind}{bits}": bits // 8 for kind in "busf" for bits in (8, 16, 32, 64)}}
@@ -95,6 +95,20 @@ class Pair:
 
 
 Operand = Register | Special | Immediate | Symbol | Sink | Vector | Address | Pair
+
+
+def registers(operands: Sequence[Operand], addresses: bool = False) -> Iterator[str]:
+    """The registers among operands; those of addresses where asked for."""
+    for operand in operands:
+        match operand:
+            case Register(name):
+                yield name
+            case Vector(items):
+                yield from registers(items, addresses)
+            case Pair(first, second):
+                yield from registers((first, second), addresses)
+            case Address(base, _, coordinates) if addresses:
+                yield from registers((base, *coordinates))
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from engine.foreign.numbers.expected import MASK, SCORES, Attention, Kind, kinds
-from engine.foreign.numbers.watched import Part, Step, registers
+from engine.foreign.numbers.watched import Part, Step
+from engine.ptx.syntax import registers
 
 Array = np.ndarray[Any, Any]
 _MOST = 0.5  # of what an instruction made

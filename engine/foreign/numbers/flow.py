@@ -5,8 +5,17 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 
-from engine.foreign.numbers.watched import Part, registers
-from engine.ptx.syntax import Address, Immediate, Instruction, Kernel, Module, Special, Symbol
+from engine.foreign.numbers.watched import Part
+from engine.ptx.syntax import (
+    Address,
+    Immediate,
+    Instruction,
+    Kernel,
+    Module,
+    Special,
+    Symbol,
+    registers,
+)
 
 _NO_RESULT = {"st", "red", "bra", "ret", "exit", "bar", "trap"}
 _ENDS = {"bra", "brx", "ret", "exit", "trap"}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,15 +10,12 @@ import numpy as np
 
 from engine.ptx.isa.observe import THREAD_BITS, Observer
 from engine.ptx.syntax import (
-    Address,
     Immediate,
     Instruction,
     Kernel,
     Module,
-    Operand,
-    Pair,
     Register,
-    Vector,
+    registers,
 )
 
 Array = np.ndarray[Any, Any]
@@ -96,20 +93,6 @@ def _made(at: Instruction) -> list[str]:
     if at.name in _NOT_MADE or at.has("param") or not at.operands:
         return []
     return list(registers(at.operands[:1]))
-
-
-def registers(operands: Sequence[Operand], addresses: bool = False) -> Iterator[str]:
-    """The registers among operands; those of addresses where asked for."""
-    for operand in operands:
-        match operand:
-            case Register(name):
-                yield name
-            case Vector(items):
-                yield from registers(items, addresses)
-            case Pair(first, second):
-                yield from registers((first, second), addresses)
-            case Address(base, _, coordinates) if addresses:
-                yield from registers((base, *coordinates))
 
 
 def steps(observer: Observer, sites: Mapping[int, Site]) -> list[Step]:
