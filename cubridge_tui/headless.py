@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from engine.service.session.adaptation import Adaptation
     from engine.types import Gate, Verdict
     from sessions.session import Session
+    from sessions.state import SessionState
     from sessions.store import Store
     from sessions.writer import Writer
 
@@ -191,3 +192,19 @@ def how_to_run(job: Path) -> str:
     unpack = f"tar xf {shlex.quote(job.name)} && " if job.suffix == ".tar" else ""
     folder = job.stem if unpack else job.name
     return f"{unpack}python3 {shlex.quote(f'{folder}/run.py')} --out result.json"
+
+
+def not_passed(state: SessionState) -> Iterator[str]:
+    """What makes a GPU's time worth nothing: a target that the gates before have not passed."""
+    from engine.types import Gate, VerdictKind
+
+    for gate in (Gate.G1, Gate.G2, Gate.G3):
+        verdict = state.verdict(gate)
+        kind = VerdictKind.NOT_RUN if verdict is None else verdict.kind
+        if kind not in (VerdictKind.PASS, VerdictKind.OVERRIDDEN):
+            yield f"note: {gate} {kind}: a GPU's pass raises no level before {gate} passes"
+    undecided = sum(
+        state.decision(p.id, h.id) is None for p in state.proposals[-1:] for h in p.hunks
+    )
+    if undecided:
+        yield f"note: {undecided} hunks are undecided, and none of them is in this kernel"

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from cubridge_tui.commands.verify import add_contents, times_of
 from cubridge_tui.console import say, show, show_json
-from cubridge_tui.headless import actor, add_json, add_store, how_to_run, writing
-
-if TYPE_CHECKING:
-    from sessions.state import SessionState
+from cubridge_tui.headless import actor, add_json, add_store, how_to_run, not_passed, writing
 
 FAILED, NOT_RUN = 1, 3
 
@@ -56,27 +51,11 @@ def _pack(args: argparse.Namespace) -> int:
         show_json({"session": session.id, "job": str(target), "hashes": hashes_of(contents)})
         return 0
     show(str(target))
-    for line in _not_passed(session.state):
+    for line in not_passed(session.state):
         say(line)
     say(f"carry it to where a GPU, torch and nvcc are, and there: {how_to_run(target)}")
     say(f"then: cubridge gpu import {session.id} result.json")
     return 0
-
-
-def _not_passed(state: SessionState) -> Iterator[str]:
-    """What makes a GPU's time worth nothing: a target that the gates before have not passed."""
-    from engine.types import Gate, VerdictKind
-
-    for gate in (Gate.G1, Gate.G2, Gate.G3):
-        verdict = state.verdict(gate)
-        kind = VerdictKind.NOT_RUN if verdict is None else verdict.kind
-        if kind not in (VerdictKind.PASS, VerdictKind.OVERRIDDEN):
-            yield f"note: {gate} {kind}: a GPU's pass raises no level before {gate} passes"
-    undecided = sum(
-        state.decision(p.id, h.id) is None for p in state.proposals[-1:] for h in p.hunks
-    )
-    if undecided:
-        yield f"note: {undecided} hunks are undecided, and none of them is in this kernel"
 
 
 def _import(args: argparse.Namespace) -> int:

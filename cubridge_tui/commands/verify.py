@@ -6,7 +6,15 @@ import argparse
 from pathlib import Path
 
 from cubridge_tui.console import say, show, show_json
-from cubridge_tui.headless import actor, add_json, add_store, narrator, writing
+from cubridge_tui.headless import (
+    actor,
+    add_json,
+    add_store,
+    how_to_run,
+    narrator,
+    not_passed,
+    writing,
+)
 
 FAILED, NOT_RUN = 1, 3
 
@@ -89,7 +97,9 @@ def run(args: argparse.Namespace) -> int:
                 show_json({"session": session.id, "job": str(folder), "verdict": None})
             else:
                 show(str(folder))
-                say(f"run it where a GPU is: python3 {folder}/run.py --out result.json")
+                for line in not_passed(session.state):
+                    say(line)
+                say(f"carry it to where a GPU, torch and nvcc are, and there: {how_to_run(folder)}")
                 say(f"then: cubridge gpu import {session.id} result.json")
             return 0
         check_writable(store)

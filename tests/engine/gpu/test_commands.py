@@ -118,11 +118,12 @@ def test_pack_says_what_makes_a_card_s_time_worth_nothing(
             _set_lifted(work)
             hunks = len(work.propose_by_rules().hunks)
             work.lower()
-    command = ["gpu", "pack", session, str(tmp_path / "job"), "--store", str(store)]
-    assert main(command) == 0
-    said = capsys.readouterr().err
-    assert all(f"note: {gate} not_run" in said for gate in ("G1", "G2", "G3"))
-    assert f"note: {hunks} hunks are undecided" in said
+    for command in (["gpu", "pack", session], ["verify", session, "--pack"]):
+        assert main([*command, str(tmp_path / f"{command[0]}.tar"), "--store", str(store)]) == 0
+        said = capsys.readouterr().err
+        assert all(f"note: {gate} not_run" in said for gate in ("G1", "G2", "G3"))
+        assert f"note: {hunks} hunks are undecided" in said
+        assert f"tar xf {command[0]}.tar && python3 " in said
 
 
 @pytest.mark.parametrize("command", [["verify", "S", "--pack", "DIR"], ["gpu", "pack", "S", "DIR"]])
