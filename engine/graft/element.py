@@ -9,13 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import reduce
 
 from engine.cuir.functions import FUNCTIONS
 from engine.cuir.nodes import (
     MIRRORED,
     Binary,
-    Bool,
     Call,
     Compare,
     Expr,
@@ -32,6 +30,7 @@ from engine.foreign.probe.places import Place
 from engine.lower.spelling.cpp_kinds import Kinds
 from engine.lower.spelling.emit import Emitter, Names
 from engine.lower.spelling.templates import default_templates
+from engine.scalar_algebra.rewrite import any_of, disjuncts
 from engine.spec.recipes.recipe import Recipe
 from engine.transfer.linear import Linear, linear, linear_difference, tidy
 from engine.transfer.logic import factored, negate
@@ -218,13 +217,7 @@ def _ahead(offset: Expr) -> Callable[[Expr], Expr | None]:
 
 def _loads_first(dropped: Expr) -> Expr:
     """Loads before what may spare them: no branch has to be round them then."""
-    return reduce(lambda a, b: Bool("or", a, b), sorted(_any_of(dropped), key=_no_load))
-
-
-def _any_of(expr: Expr) -> list[Expr]:
-    if isinstance(expr, Bool) and expr.op == "or":
-        return [*_any_of(expr.left), *_any_of(expr.right)]
-    return [expr]
+    return any_of(sorted(disjuncts(dropped), key=_no_load))
 
 
 def _no_load(expr: Expr) -> bool:
