@@ -12,7 +12,17 @@ from engine.errors import InputError
 from engine.ptx.lanes import Lanes
 from engine.ptx.machine import Exit, Jump, Machine, Outcome, Park, Run
 from engine.ptx.registers import Fetch, Registers, Store, Values
-from engine.ptx.syntax import WIDTHS, Address, Instruction, Operand, Register, Symbol, Vector
+from engine.ptx.syntax import (
+    WIDTHS,
+    Address,
+    Instruction,
+    Kernel,
+    Operand,
+    Register,
+    Symbol,
+    Vector,
+    registers,
+)
 
 Decoder = Callable[["Site"], Run]
 
@@ -112,14 +122,18 @@ def decode(machine: Machine, families: Iterable[dict[str, Decoder]]) -> list[Run
     for family in families:
         table |= family
     out: list[Run] = []
-    for at in machine.kernel.code:
+    labels = set(machine.kernel.labels.values())
+    for place, at in enumerate(machine.kernel.code):
         site = Site(machine, at)
         decoder = table.get(at.name)
         if decoder is None:
             raise site.refuse("this instruction is not executed yet")
         run = machine.matmuls.fragments.watch(at, decoder(site))
         if at.guard is not None:
-            run = _branch(site, run) if at.name in ("bra", "brx") else guarded(site, run)
+            if at.name in ("bra", "brx"):
+                run = _branch(site, run, _passed_over(machine.kernel, place, labels))
+            else:
+                run = guarded(site, run)
         out.append(run)
     return out
 
@@ -161,12 +175,53 @@ def guarded(site: Site, run: Run) -> Run:
     return guard
 
 
-def _branch(site: Site, run: Run) -> Run:
-    """A branch whose guard says who takes it."""
-    taken = _predicate(site)
+# What writes registers and nothing else; at most how many of these a branch passes over.
+_PURE = frozenset(
+    ("mov", "add", "sub", "mul", "mad", "fma", "div", "rcp", "sqrt", "rsqrt", "lg2", "ex2", "tanh",
+     "neg", "abs", "min", "max", "setp", "selp", "cvt", "and", "or", "xor", "not", "shl", "shr")
+)  # fmt: skip
+_MOST = 16
+
+
+def _passed_over(kernel: Kernel, place: int, labels: set[int]) -> range:
+    """The instructions that a branch passes over, where they are few and write registers alone;
+    else none."""
+    target = kernel.code[place].operands[0]
+    end = kernel.labels.get(target.name, 0) if isinstance(target, Symbol) else 0
+    inside = range(place + 1, end)
+    code = [kernel.code[k] for k in inside[:_MOST]]
+    plain = len(inside) <= _MOST and not labels.intersection(inside[:_MOST])
+    plain = plain and all(at.name in _PURE and at.guard is None for at in code)
+    return inside if plain else range(0)
+
+
+def _branch(site: Site, run: Run, inside: range) -> Run:
+    """A branch whose guard says who takes it. Where the worlds differ each goes its own way over
+    `inside`, as if its instructions were guarded; a way that leads further is a finding."""
+    guard, machine = site.at.guard, site.machine
+    assert guard is not None
+    fetch = site.registers.fetch(guard, "pred", site.at)
+    written = {n for k in inside for n in registers(machine.kernel.code[k].operands[:1])}
+    arrays = [site.registers.array(name) for name in sorted(written)]
+
+    def each(lanes: Lanes, jumps: Values) -> None:
+        was = [array[lanes.at].copy() for array in arrays]
+        for k in inside:
+            machine.code[k](lanes)
+        for array, old in zip(arrays, was, strict=True):
+            for world, jumped in enumerate(jumps):
+                array[world, lanes.threads[jumped]] = old[world][jumped]
 
     def branch(lanes: Lanes) -> Outcome | None:
-        mask = taken(lanes)
+        jumps = fetch(lanes)
+        apart = jumps[0] != jumps[1]
+        if inside and apart.any():
+            part = lanes.where(apart)
+            assert part is not None
+            each(part, jumps[:, apart])
+            mask = jumps[0] | apart
+        else:
+            mask = machine.memory.same(jumps, lanes, site.at, "a branch")
         if not mask.any():
             return None
         outcome = run(lanes)

@@ -276,6 +276,34 @@ def test_an_undefined_value_that_decides_nothing_is_none() -> None:
     assert not done.findings and not target[:64].any()
 
 
+@pytest.mark.parametrize(
+    ("over", "then", "words"),
+    [
+        ("add.s32 %r3, %r3, 2;", "and.b32 %r3, %r3, 1;", ""),  # 9 or 7 is odd
+        ("add.s32 %r3, %r3, 2;", "", "an output"),
+        ("st.shared.u32 [%r2], %r3;", "and.b32 %r3, %r3, 1;", "a branch"),
+        ("bar.sync 0;", "", "a branch"),
+        ("@%p1 add.s32 %r3, %r3, 2;", "and.b32 %r3, %r3, 1;", "a branch"),
+        (17 * "add.s32 %r3, %r3, 2;\n\t", "and.b32 %r3, %r3, 1;", "a branch"),
+    ],
+)
+def test_a_branch_over_registers_alone_is_each_worlds_own(over: str, then: str, words: str) -> None:
+    body = f"""
+	setp.gt.s32 %p0, %r9, 0;
+	mov.u32 %r3, 7;
+	setp.lt.u32 %p1, %r0, 32;
+	@%p1 mov.u32 %r9, 0;
+	@%p0 bra $there;
+	{over}
+$there:
+	{then}
+	st.global.u32 [%d4], %r3;
+"""
+    values, done = execute(body)
+    assert [words in f.words for f in done.findings] == [True] * bool(words)
+    assert words or (values[:64] == 1).all()
+
+
 @pytest.mark.parametrize("threads", [64, 1024])
 def test_two_blocks_on_one_output(threads: int) -> None:
     """Blocks that execute together, and blocks of different batches."""
