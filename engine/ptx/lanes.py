@@ -16,8 +16,8 @@ Bools = np.ndarray[Any, np.dtype[np.bool_]]
 class Lanes:
     """Threads by number, rising. Thread `t` of block `b` of a batch is `b * threads + t`.
 
-    `of` reads and `put` writes their part of an array of shape [2, all threads]. `near`: the threads
-    are neighbours, so that a slice, which copies nothing, does it.
+    `of` reads and `put` writes their part of an array of shape [2, all threads]. `near`: the
+    threads are neighbours, so that a slice, which copies nothing, does it.
     """
 
     __slots__ = ("__dict__", "at", "bases", "near", "parties", "threads")
