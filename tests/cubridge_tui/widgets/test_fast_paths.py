@@ -22,6 +22,7 @@ from cubridge_tui.widgets.code_pane import CodePane
 from cubridge_tui.widgets.paint import Flags
 from cubridge_tui.widgets.row_strips import RowStrips
 
+pytestmark = pytest.mark.usefixtures("every_frame")
 LINES = [
     "#include <cuda.h>",
     "\tfloat x = 1.0f;  // [/] b[0] \x1b[2J",
