@@ -98,7 +98,7 @@ class Site:
             if place is None:
                 raise self.refuse(f"{base.name} is not known")
             constant = self.registers.constant(place + offset, "u64")
-            return lambda lanes: constant[lanes.at]
+            return lambda lanes: constant[:, : len(lanes)]
         wide = (
             "u64"
             if not isinstance(base, Register) or self.registers.width(base.name) == 8

@@ -107,8 +107,10 @@ class Registers:
         array = self.source(operand, type, place)
         if isinstance(operand, Register) and operand.negated:
             negative = np.negative if array.dtype.kind == "f" else np.invert
-            return lambda lanes: negative(array[lanes.at])
-        return lambda lanes: array[lanes.at]
+            return lambda lanes: negative(lanes.of(array))
+        if isinstance(operand, Immediate):
+            return lambda lanes: array[:, : len(lanes)]  # one value, wherever they are
+        return lambda lanes: lanes.of(array)
 
     def source(self, operand: Operand, type: str, place: Instruction) -> Values:
         match operand:
@@ -151,7 +153,7 @@ class Registers:
             array = self.array(operand.name) if type == "pred" else self.view(operand.name, type)
 
             def same(lanes: Lanes, values: Values) -> None:
-                array[lanes.at] = values
+                lanes.put(array, values)
 
             return same
         if width(declared) < width(type):
@@ -161,6 +163,6 @@ class Registers:
         held = dtype(type) if signed else dtype("b" + str(8 * width(type)))
 
         def extended(lanes: Lanes, values: Values) -> None:
-            wide[lanes.at] = np.asarray(values, dtype(type)).view(held)
+            lanes.put(wide, np.asarray(values, dtype(type)).view(held))
 
         return extended

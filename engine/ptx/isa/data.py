@@ -46,7 +46,7 @@ def _mov(site: Site) -> Run:
         if place is None:
             raise site.refuse(f"the address of {source.name} is not known")
         put, constant = site.store(), site.registers.constant(place, type)
-        return lambda lanes: put(lanes, constant[lanes.at])
+        return lambda lanes: put(lanes, constant[:, : len(lanes)])
     if isinstance(source, Special) and source.name in CLOCKS:
         put, machine, held = site.store(), site.machine, dtype(type)
         return lambda lanes: put(lanes, np.full((2, len(lanes)), machine.executed, held))
@@ -63,7 +63,7 @@ def _pack(site: Site) -> Run:
         puts = site.stores(0, f"b{8 * size}")
 
         def unpack(lanes: Lanes) -> None:
-            parts = source[lanes.at]
+            parts = lanes.of(source)
             narrow = np.ascontiguousarray(parts).view(np.dtype(f"u{size}"))
             narrow = narrow.reshape(2, len(lanes), len(puts))
             for k, put in enumerate(puts):
@@ -79,14 +79,14 @@ def _pack(site: Site) -> Run:
         def pack(lanes: Lanes) -> None:
             narrow = np.stack([f(lanes) for f in fetches], -1)
             out = np.ascontiguousarray(narrow).view(held)
-            array[lanes.at] = out if site.type == "b128" else out[..., 0]
+            lanes.put(array, out if site.type == "b128" else out[..., 0])
 
         return pack
     if isinstance(wide, Register) and isinstance(one, Register):
         to, whence = site.registers.array(wide.name), site.registers.array(one.name)
 
         def copy(lanes: Lanes) -> None:
-            to[lanes.at] = whence[lanes.at]
+            lanes.put(to, lanes.of(whence))
 
         return copy
     raise site.refuse("this move is not executed yet")
@@ -105,7 +105,7 @@ def _cvta(site: Site) -> Run:
         if place is None:
             raise site.refuse(f"the address of {operand.name} is not known")
         constant = site.registers.constant(place + int(step), type)
-        return lambda lanes: put(lanes, constant[lanes.at])
+        return lambda lanes: put(lanes, constant[:, : len(lanes)])
     fetch = site.fetch(1)
     # In shared space an address has 32 bits that count; generic ones have 64.
     low = np.uint64(0xFFFFFFFF if space == "shared" and site.at.has("to") else (1 << 64) - 1)
@@ -158,7 +158,7 @@ def _load(site: Site) -> Run:
                 frames, known = own
                 memory.note_read(space, known[lanes.at[1], first : first + size], at)
                 for k, put in enumerate(puts, start=first // item):
-                    put(lanes, frames[:, lanes.at[1], k])
+                    put(lanes, lanes.of(frames[..., k]))
                 return
         where, offset, _ = memory.load(space, address(lanes), size, lanes, at, meets=meets)
         if acquires:
@@ -191,7 +191,7 @@ def _store(site: Site) -> Run:
                 frames, known = own
                 known[lanes.at[1], first : first + size] = True
                 for k, fetch in enumerate(fetches, start=first // item):
-                    frames[:, lanes.at[1], k] = fetch(lanes).view(bits)
+                    lanes.put(frames[..., k], fetch(lanes).view(bits))
                 return
         if releases:
             memory.clocks.fence_gpu(lanes.warps)
