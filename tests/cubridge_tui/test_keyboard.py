@@ -54,6 +54,25 @@ def test_no_bytes_end_the_reading(seeds: list[int]) -> None:
     assert isinstance(keystrokes.read("  x")[-1], events.Key)
 
 
+@given(
+    st.text(st.sampled_from("aAKq日\n\t\x1b[<0;1M~O")).filter(lambda t: "\x1b[201~" not in t),
+    st.lists(st.integers(1, 9)),
+)
+def test_what_is_pasted_presses_no_key(text: str, sizes: list[int]) -> None:
+    """Whatever it holds, and wherever it is cut in two on its way."""
+    raw = f"j\x1b[200~{text}\x1b[201~k"
+    keystrokes = Keystrokes()
+    found: list[object] = []
+    for size in sizes:
+        found += keystrokes.read(raw[:size])
+        raw = raw[size:]
+    found += keystrokes.read(raw)
+    assert [type(m) for m in found] == [events.Key, events.Paste, events.Key]
+    assert [m.key for m in found if isinstance(m, events.Key)] == ["j", "k"]
+    (pasted,) = (m.text for m in found if isinstance(m, events.Paste))
+    assert pasted == text.replace("\x1b", "␛")
+
+
 @pytest.mark.xdist_group("terminal")
 def test_random_bytes_leave_the_app_alive_or_cleanly_ended() -> None:
     """A hundredth of what benchmarks/app_bytes.py types."""

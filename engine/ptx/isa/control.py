@@ -9,7 +9,7 @@ from engine.ptx.decode import Decoder, Site
 from engine.ptx.isa.warp import members
 from engine.ptx.lanes import Lanes
 from engine.ptx.machine import Exit, Jump, Outcome, Run, Scatter
-from engine.ptx.ordering import THREADS
+from engine.ptx.ordering import THREADS, fences_gpu
 from engine.ptx.syntax import Immediate, Symbol
 
 
@@ -133,12 +133,14 @@ def _mapa(site: Site) -> Run:
 
 def _fence(site: Site) -> Run:
     """Fences. Only the one between the generic and the asynchronous proxy changes what is known."""
-    site.takes("sc", "acq_rel", "cta", "cluster", "gpu", "sys", "proxy", "async", "alias",
+    site.takes("sc", "acq_rel", "cta", "cluster", "gpu", "sys", "gl", "proxy", "async", "alias",
                "mbarrier_init", "release", "acquire", "global", "shared::cta", "shared::cluster",
                "async.shared::cta", "tensormap::generic", "async::generic")  # fmt: skip
     machine = site.machine
     if site.at.has("proxy") and site.at.has("async"):
         return lambda lanes: machine.clocks.fence(lanes.warps)
+    if fences_gpu(site.at):
+        return lambda lanes: machine.clocks.fence_gpu(lanes.warps)
     return lambda lanes: None
 
 

@@ -20,6 +20,9 @@ from engine.cuir.parser import parse_module
 from engine.cuir.printer import print_module
 from engine.errors import CuBridgeError, InputError
 from engine.service.session.workbench import lift_any
+from engine.spec.recipes.recipe import Input
+from engine.transfer.rules import apply, plan
+from tests.engine.transfer.recipes import recipe
 
 H100 = card("h100")
 SIZES = {"B": 1, "Hq": 4, "Hkv": 4, "Nq": 2048, "Nk": 2048, "scale": 0.09}
@@ -155,6 +158,25 @@ def test_a_count_from_data_is_guessed_and_said() -> None:
     tenth = predict(module, SIZES, H100, flops=every.flops / 10)
     assert "kept pairs" in tenth.notes[0]
     assert tenth.main.key_tiles < every.main.key_tiles / 4
+
+
+@pytest.mark.parametrize(
+    ("dtype", "tiles"), [("bool", "each of 10.2"), ("i32", "from the kept pairs")]
+)
+def test_a_flag_of_each_key_cuts_every_tile(dtype: str, tiles: str) -> None:
+    base = lifted("flash_fwd_sm90")
+    keep = "valid[b, j] and j <= i" if dtype == "bool" else "valid[b, j] == 3 and j <= i"
+    wanted = recipe(keep=keep, extra=(Input("valid", "extra", dtype, ("B", "Nk")),))
+    *_, (_, module) = apply(base, plan(base, wanted).steps)
+    found = predict(module, SIZES, H100, flops=0.4 * of(base).flops)
+    assert any(tiles in note for note in found.notes)
+    cut = max(found.main.kinds, key=lambda kind: kind.together)
+    assert (cut.share == 1.0) is (dtype == "bool")
+    # As many bits are made as tiles are cut, up to the slots.
+    bits = {n: next(c for c in predict(module, {**SIZES, "slots": n}, H100,
+            flops=0.4 * of(base).flops).launches if c.kernel == "mask_tiles").cycles
+            for n in (1, 2, 16)}  # fmt: skip
+    assert (bits[16] > bits[2] > bits[1]) is (dtype == "bool")
 
 
 def test_nothing_to_launch_is_an_error() -> None:
