@@ -139,9 +139,9 @@ class Walker:
             if unknown and self.cut is not None:
                 rounds = self.as_cut(node, env)
                 if rounds is not None:
-                    one = Tally()
-                    self.run(node.body, env, one)
-                    tally.add(one, rounds)
+                    once = Tally()
+                    self.run(node.body, env, once)
+                    tally.add(once, rounds)
                     continue
             if unknown:
                 ways = (self.ordered(), self.ordered(cheap=True))
