@@ -160,7 +160,8 @@ class Walker:
         ends = [bound(known) for bound in node.bounds]
         if UNKNOWN in ends or ends[2] == 0:
             return None
-        return max(0.0, (ends[1] - ends[0]) / ends[2])
+        rounds: float = (ends[1] - ends[0]) / ends[2]
+        return max(0.0, rounds)
 
 
 class Ordered(Walker):
