@@ -73,7 +73,7 @@ class Outcome:
 
 def run(
     module: Module, launch: Launch, tensors: list[Tensor], seed: int | None = None,
-    most: int = MOST, observer: Observer | None = None,
+    most: int = MOST, observer: Observer | None = None, own: dict[str, Tensor] | None = None,
 ) -> Outcome:  # fmt: skip
     """Executes every thread of every block; the tensors hold what the kernel left in them.
 
@@ -82,6 +82,8 @@ def run(
         most: instructions of a batch of blocks after which the kernel counts as endless.
         observer: executes the `observe` instructions of a source that has such; values count then,
             and what orders accesses is not looked at.
+        own: the module's variables in global and constant memory by name, as launches before left
+            them; those that are missing are added.
 
     Raises:
         InputError: for a kernel that is not there, or what is not executed yet.
@@ -99,13 +101,17 @@ def run(
     batch = _together(module, kernel, launch)
     instructions = thread_instructions = 0
     before: History | None = None
+    own = {} if own is None else own
+    for v in (*module.variables, *kernel.variables):
+        if v.space in ("global", "const"):
+            own.setdefault(v.name, Tensor(v.name, np.frombuffer(v.initial, np.uint8).copy()))
     between = Between() if any(map(fences_gpu, kernel.code)) else None
     for first in range(0, total, batch):
         count = min(batch, total - first)
-        machine = _machine(module, kernel, launch, tensors, first, count, findings,
+        machine = _machine(module, kernel, launch, tensors, own, first, count, findings,
                            between, observer is None)  # fmt: skip
-        own = observer.ops if observer else {}
-        machine.code = decode(machine, (*FAMILIES, own), PURE)
+        observed = observer.ops if observer else {}
+        machine.code = decode(machine, (*FAMILIES, observed), PURE)
         if before is None:
             _resources(module, machine, findings)
         else:
@@ -180,16 +186,15 @@ def _reallocation(machine: Machine) -> None:
 
 
 def _machine(
-    module: Module, kernel: Kernel, launch: Launch, tensors: list[Tensor], first: int, count: int,
-    findings: Findings, between: Between | None, ordered: bool,
+    module: Module, kernel: Kernel, launch: Launch, tensors: list[Tensor], own: dict[str, Tensor],
+    first: int, count: int, findings: Findings, between: Between | None, ordered: bool,
 ) -> Machine:  # fmt: skip
     threads = whole_warps(launch)
     clocks = Clocks(count, threads // WARP, first, between)
     variables = (*module.variables, *kernel.variables)
     shared, static = _static(module, kernel)
     local, local_bytes = layout(tuple(v for v in variables if v.space == "local"))
-    constants = [v for v in variables if v.space in ("global", "const")]
-    pieces = [*tensors, *(Tensor(v.name, np.frombuffer(v.initial, np.uint8)) for v in constants)]
+    pieces = [*tensors, *own.values()]
     memory = Memory(
         pieces, count, threads, static + launch.shared, -(-local_bytes // 16) * 16,
         launch.parameters, clocks, findings, _granule(kernel), first,
@@ -200,8 +205,8 @@ def _machine(
                       int(np.prod(launch.block)))  # fmt: skip
     machine.symbols = {**shared, **local}
     machine.symbols |= {p.name: p.offset for p in kernel.parameters}
-    for k, variable in enumerate(constants, start=len(tensors)):
-        machine.symbols[variable.name] = memory.address(k)
+    for k, name in enumerate(own, start=len(tensors)):
+        machine.symbols[name] = memory.address(k)
     machine.barriers = Barriers(machine)
     machine.copies = copies.Copies(machine)
     machine.mbarriers = MBarriers(machine)

@@ -75,8 +75,9 @@ class Copies:
         agent = clocks.agent(COPIES, warps)
         done = clocks.epoch[warps // clocks.per_block, agent] - 1 - left
         for k, warp in enumerate(warps.tolist()):
-            for epoch in sorted(self.ungrouped.get(warp, ()), reverse=True):
-                done[k] -= epoch > done[k]
+            if others := self.ungrouped.get(warp):
+                closed = [e for e in range(1, int(done[k]) + left + 1) if e not in others]
+                done[k] = closed[-1 - left] if len(closed) > left else 0
         clocks.learn(warps, COPIES, done)
         self.land(warps, done)
 

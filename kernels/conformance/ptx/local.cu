@@ -1,4 +1,4 @@
-// A thread's own memory: items of every size, in rows of one, two and four.
+// A thread's own memory, and constants: items of every size, in rows of one, two and four.
 #include <cstdint>
 
 #define LOCAL(name, type, reg, load, suffix, count, group, ...)                                   \
@@ -29,3 +29,27 @@ LOCAL(b64_1, "b64", "l", uint64_t, "", 1, G1)
 LOCAL(b64_2, "b64", "l", uint64_t, ".v2", 2, G2)
 LOCAL(f64_1, "f64", "d", double, "", 1, G1)
 LOCAL(f64_2, "f64", "d", double, ".v2", 2, G2)
+
+__constant__ __align__(16) uint32_t constants[64] = {
+    1, 0x3F800000, 2, 0x40000000, 3, 0x40400000, 4, 0xC0800000, 0x01020304, 0xFFFEFDFC, 7, 8};
+
+#define CONSTANT(name, type, reg, load, suffix, count, group)                                     \
+  extern "C" __global__ void name(const uint32_t*, uint32_t* target) {                            \
+    const int t = threadIdx.x;                                                                    \
+    load w[4] = {0, 0, 0, 0};                                                                     \
+    const uint32_t* from = constants + t % 4 * 4;                                                 \
+    asm volatile("{\n.reg .u64 p;\ncvta.to.const.u64 p, %4;\nld.const" suffix "." type " "         \
+                 group("%0", "%1", "%2", "%3") ", [p];\n}"                                        \
+                 : "+" reg(w[0]), "+" reg(w[1]), "+" reg(w[2]), "+" reg(w[3]) : "l"(from));       \
+    for (int k = 0; k < 4; k++) reinterpret_cast<load*>(target + 8 * t)[k] = w[k];                \
+  }
+CONSTANT(const_b16, "u16", "h", uint16_t, "", 1, G1)
+CONSTANT(const_b32_1, "b32", "r", uint32_t, "", 1, G1)
+CONSTANT(const_b32_2, "b32", "r", uint32_t, ".v2", 2, G2)
+CONSTANT(const_b32_4, "b32", "r", uint32_t, ".v4", 4, G4)
+CONSTANT(const_f32_1, "f32", "f", float, "", 1, G1)
+CONSTANT(const_f32_2, "f32", "f", float, ".v2", 2, G2)
+CONSTANT(const_f32_4, "f32", "f", float, ".v4", 4, G4)
+CONSTANT(const_b64_1, "b64", "l", uint64_t, "", 1, G1)
+CONSTANT(const_b64_2, "b64", "l", uint64_t, ".v2", 2, G2)
+CONSTANT(const_f64_1, "f64", "d", double, "", 1, G1)
