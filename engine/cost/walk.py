@@ -139,9 +139,9 @@ class Walker:
             if unknown and self.cut is not None:
                 rounds = self.as_cut(node, env)
                 if rounds is not None:
-                    once = Tally()
-                    self.run(node.body, env, once)
-                    tally.add(once, rounds)
+                    middle_round = Tally()
+                    self.run(node.body, env, middle_round)
+                    tally.add(middle_round, rounds)
                     continue
             if unknown:
                 ways = (self.ordered(), self.ordered(cheap=True))
@@ -160,8 +160,7 @@ class Walker:
         ends = [bound(known) for bound in node.bounds]
         if UNKNOWN in ends or ends[2] == 0:
             return None
-        rounds: float = (ends[1] - ends[0]) / ends[2]
-        return max(0.0, rounds)
+        return max(0.0, float(ends[1] - ends[0]) / float(ends[2]))
 
 
 class Ordered(Walker):
