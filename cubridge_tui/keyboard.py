@@ -17,6 +17,7 @@ from textual.message import Message
 
 CHUNK = 4096
 LARGEST = 4096  # columns or rows: a report of more is no size of a terminal
+FLOOD = 1024  # characters that come at once: nobody types them, the terminal marks no paste
 BEGIN, END = "\x1b[200~", "\x1b[201~"  # of what is pasted
 TICK = 0.1  # seconds after which a lone escape is a key
 
@@ -51,6 +52,8 @@ class Keystrokes:
 
     def read(self, text: str) -> list[Message]:
         """The messages that end in `text`, or whose time is over."""
+        if len(text) >= FLOOD and self._pasted is None and "\x1b" not in text:
+            return [Paste(text.replace("\x00", ""))]
         found: list[Message] = []
         while text:
             if self._pasted is not None:

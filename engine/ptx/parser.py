@@ -57,7 +57,7 @@ _VARIABLE = re.compile(
     r"(?:\.align\s+(\d+)\s+)?\.(\w+)\s+([\w$]+)(?:\[(\d*)\])?\s*(?:=\s*(.*))?$",
     re.S,
 )
-_REGISTERS = re.compile(r"\.reg\s+\.(\w+)\s+(.*)$", re.S)
+_REGISTERS = re.compile(r"\.reg\s*\.(\w+)\s+(.*)$", re.S)
 _RANGE = re.compile(r"([%\w$]+)<(\d+)>$")
 _INSTRUCTION = re.compile(
     r"(?:@(!?)([%\w$]+)\s+)?([a-z][a-z0-9_]*)((?:\s*\.[\w:]+)*)\s*(.*)$", re.S
@@ -65,7 +65,7 @@ _INSTRUCTION = re.compile(
 _INTEGER = re.compile(r"[-+]?(?:0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)U?$")
 _SPECIAL = re.compile(r"%(?:n?tid|n?ctaid|nctaid|cluster_n?ctaid|cluster_ctarank|cluster_nctarank|"
                       r"n?clusterid|is_explicit_cluster|laneid|warpid|nwarpid|smid|nsmid|clock|"
-                      r"clock64|globaltimer|lanemask_\w+|dynamic_smem_size|total_smem_size|"
+                      r"clock64|clock_hi|globaltimer|globaltimer_lo|globaltimer_hi|lanemask_\w+|dynamic_smem_size|total_smem_size|"
                       r"reserved_smem_offset_\w+)"
                       r"(?:\.[xyz])?$")  # fmt: skip
 _HEADERS = (".version", ".address_size", ".target", ".pragma", ".section", ".noreturn")
@@ -282,7 +282,7 @@ class _Body:
         parser.blocks += 1
         inner = parser.text[at + 1 : parser.close(at + 1) - 1]
         names: list[str] = []
-        for m in re.finditer(r"\.reg\s+\.\w+\s+([^;]*);", inner):
+        for m in re.finditer(r"\.reg\s*\.\w+\s+([^;]*);", inner):
             names += [n.strip() for n in m[1].split(",") if not _RANGE.match(n.strip())]
         names += re.findall(r"\.(?:param|local|shared)\s+[^;]*?([\w$]+)(?:\[\d*\])?\s*;", inner)
         names += re.findall(r"(?:^|[\n;{}])\s*([\w$]+)\s*:(?!:)", inner)

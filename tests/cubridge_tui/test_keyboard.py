@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from textual import events
 
 from benchmarks.app_bytes import measure, sequence
-from cubridge_tui.keyboard import Keystrokes
+from cubridge_tui.keyboard import FLOOD, Keystrokes
 
 
 def keys(text: str) -> list[str]:
@@ -71,6 +71,14 @@ def test_what_is_pasted_presses_no_key(text: str, sizes: list[int]) -> None:
     assert [m.key for m in found if isinstance(m, events.Key)] == ["j", "k"]
     (pasted,) = (m.text for m in found if isinstance(m, events.Paste))
     assert pasted == text.replace("\x1b", "␛")
+
+
+def test_a_paste_that_the_terminal_does_not_mark_presses_no_key() -> None:
+    keystrokes = Keystrokes()
+    (found,) = keystrokes.read("A\n" * FLOOD)
+    assert isinstance(found, events.Paste)
+    assert [type(m) for m in keystrokes.read("jk")] == [events.Key] * 2
+    assert len(keys("j" * (FLOOD - 1))) == FLOOD - 1
 
 
 @pytest.mark.xdist_group("terminal")

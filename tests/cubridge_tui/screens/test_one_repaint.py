@@ -11,7 +11,7 @@ import pytest
 from cubridge_tui.model.rows import RowKind
 from tests.cubridge_tui.screens.test_adaptation import Driver
 
-pytestmark = pytest.mark.usefixtures("no_warm_up")
+pytestmark = pytest.mark.usefixtures("no_warm_up", "every_frame")
 Proposed = tuple[Path, str]
 
 

@@ -18,6 +18,7 @@ from cubridge_tui.themes import Palette, load_themes
 from cubridge_tui.widgets.backdrop import backdrop
 from cubridge_tui.widgets.code_pane import CodePane
 
+pytestmark = pytest.mark.usefixtures("every_frame")
 LINES = [
     "#include <cuda.h>",
     "\tfloat x = 1.0f;  // [/] b[0] \x1b[2J",
