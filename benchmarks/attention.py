@@ -46,8 +46,7 @@ from engine.gpu.result import lists_of, read_results, verdict_of  # noqa: E402
 from engine.resources import list_specs, spec_path  # noqa: E402
 from engine.service.session.gpu_verdict import contents_by_rules, contents_of_kernel  # noqa: E402
 from engine.service.session.workbench import Bench, find_kernel  # noqa: E402
-from engine.worker.contests.registry import GROUPS  # noqa: E402
-from engine.worker.orchestration.job_options import shape  # noqa: E402
+from engine.worker.orchestration.job_options import GROUPS, shape  # noqa: E402
 from engine.worker.orchestration.results import outlives  # noqa: E402
 from engine.worker.problems.problem_sizes import FORM  # noqa: E402
 from sessions.store import Store  # noqa: E402

@@ -46,7 +46,8 @@ from engine.ptx.syntax import Instruction
 Array = np.ndarray[Any, Any]
 
 # kernels/conformance/ptx/*.cu, and the dynamic shared memory of each, in bytes.
-HAND_SHARED = {"memory": 32 << 10, "threads": 0, "wmma": 0, "wmma_shared": 0, "shared_atomics": 0}
+HAND_SHARED = {"memory": 32 << 10, "threads": 0, "wmma": 0, "wmma_shared": 0, "shared_atomics": 0,
+               "handed_on": 0, "atomic_kinds": 0, "local": 0}  # fmt: skip
 HAND = tuple(HAND_SHARED)
 
 RUNNER = '''\
@@ -210,7 +211,7 @@ def pack(folder: Path) -> None:
 
 
 def _blocks(kernel: str) -> int:
-    return 2 if kernel == "atomics" else 1
+    return 2 if kernel in ("atomics", "blocks") else 1
 
 
 def _entry(key: str, name: str, given: str, size: int, blocks: int, shared: int) -> dict[str, Any]:

@@ -12,11 +12,13 @@ from codecs import getincrementaldecoder
 # a public method; only the parser is not.
 from textual._xterm_parser import XTermParser
 from textual.drivers.linux_driver import LinuxDriver
-from textual.events import Resize
+from textual.events import Paste, Resize
 from textual.message import Message
 
 CHUNK = 4096
 LARGEST = 4096  # columns or rows: a report of more is no size of a terminal
+FLOOD = 1024  # characters that come at once: nobody types them, the terminal marks no paste
+BEGIN, END = "\x1b[200~", "\x1b[201~"  # of what is pasted
 TICK = 0.1  # seconds after which a lone escape is a key
 
 
@@ -37,22 +39,45 @@ class KeyboardDriver(LinuxDriver):
 
 
 class Keystrokes:
-    """Characters as Textual's messages; after a sequence that its parser cannot take, a new one."""
+    """Characters as Textual's messages; after a sequence that its parser cannot take, a new one.
+
+    What is pasted is text alone: Textual's parser takes an escape in it for the begin of a sequence
+    and what follows for keys, so a log that is pasted would accept hunks.
+    """
 
     def __init__(self) -> None:
         self._parser = XTermParser()
+        self._last = ""  # characters, as many as `BEGIN` has
+        self._pasted: str | None = None  # what came since it
 
     def read(self, text: str) -> list[Message]:
         """The messages that end in `text`, or whose time is over."""
+        if len(text) >= FLOOD and self._pasted is None and "\x1b" not in text:
+            return [Paste(text.replace("\x00", ""))]
         found: list[Message] = []
-        for character in (*text, ""):
-            try:
-                # One by one: after a failure the parser says nothing of how far it was.
-                step = self._parser.feed(character) if character else self._parser.tick()
-                found += step
-            except Exception:
-                self._parser = XTermParser()
+        while text:
+            if self._pasted is not None:
+                content, end, rest = (self._pasted + text).partition(END)
+                self._pasted, text = (None, rest) if end else (content, "")
+                if end:
+                    self._fed(end)  # the parser, which was given nothing since, ends it too
+                    found.append(Paste(content.replace("\x00", "").replace("\x1b", "␛")))
+                continue
+            # One by one: after a failure the parser says nothing of how far it was.
+            found += self._fed(text[0])
+            self._last = (self._last + text[0])[-len(BEGIN) :]
+            text = text[1:]
+            if self._last == BEGIN:
+                self._pasted = ""
+        found += self._fed("")
         return [message for message in found if not _impossible(message)]
+
+    def _fed(self, text: str) -> list[Message]:
+        try:
+            return list(self._parser.feed(text) if text else self._parser.tick())
+        except Exception:
+            self._parser = XTermParser()
+            return []
 
 
 def _impossible(message: Message) -> bool:

@@ -40,9 +40,9 @@ REGISTERS_ONLY = {
     "add", "sub", "mul", "mad", "fma", "div", "rem", "min", "max", "neg", "abs", "copysign", "and",
     "or", "xor", "not", "shl", "shr", "shf", "bfe", "bfi", "prmt", "lop3", "popc", "clz", "brev",
     "ex2", "lg2", "rcp", "sqrt", "rsqrt", "sin", "cos", "tanh", "cvt", "setp", "selp", "mov",
-    "shfl", "vote", "redux", "mma", "elect", "activemask",
+    "shfl", "vote", "redux", "mma", "elect", "activemask", "dp4a", "dp2a", "set", "match", "bfind",
 }  # fmt: skip
-_WARP = {"shfl", "vote", "redux", "mma", "elect", "activemask"}
+_WARP = {"shfl", "vote", "redux", "mma", "elect", "activemask", "match"}
 
 # Bits of the largest error in units of the result's last place (PTX ISA, each instruction's table).
 APPROXIMATE = {"ex2": 2, "lg2": 2, "rcp": 1, "rsqrt": 2, "sqrt": 2, "sin": 0, "cos": 0, "tanh": 0,
@@ -177,6 +177,7 @@ def inputs(case: Case) -> Array:
     count = THREADS * BLOCKS
     out = np.zeros((count, max(len(case.reads), 1), SLOT), np.uint8)
     halves = any(m in ("bf16x2", "f16x2", "bf16", "f16") for m in case.at.modifiers)
+    eight = any(m in ("e4m3", "e5m2") for m in case.at.modifiers)
     for k, (name, type) in enumerate(case.reads):
         words = random.integers(0, 1 << 32, (count, 4), np.uint64).astype(np.uint32)
         near = random.standard_normal((count, 4)).astype(np.float32)
@@ -196,6 +197,11 @@ def inputs(case: Case) -> Array:
             words[count // 2 :] = words[: count // 2]
             if type == "f32":
                 words = near.view(np.uint32)
+        if case.at.name == "mma" and eight:
+            words &= 0xBFBFBFBF  # below 2 in size, as f32 is near 1
+            words = near.view(np.uint32) if type == "f32" else words
+        if case.at.name == "match":
+            words %= 5
         if type == "pred":
             words &= 1
         if name in case.fixed:
@@ -231,7 +237,10 @@ def differences(case: Case, here: Array, there: Array) -> str:
             x, y = a.view(np.float32), b.view(np.float32)
             bad &= ~(np.isnan(x) & np.isnan(y))
             bad &= ~_close(case, x, y)
-        elif "bf16x2" in modifiers or "f16x2" in modifiers:
+        elif size == 8 and real == "f64":
+            x, y = a.view(np.float64), b.view(np.float64)
+            bad &= ~(np.isnan(x) & np.isnan(y))
+        elif size == 4 and ("bf16x2" in modifiers or "f16x2" in modifiers):
             nan = 0x7F80 if "bf16x2" in modifiers else 0x7C00
             u, v = (z.view(np.uint16).reshape(-1, 2).astype(int) for z in (a, b))
             both = ((u & 0x7FFF) > nan) & ((v & 0x7FFF) > nan)
@@ -245,8 +254,10 @@ def differences(case: Case, here: Array, there: Array) -> str:
 def _close(case: Case, x: Array, y: Array) -> Array:
     name, modifiers = case.at.name, case.at.modifiers
     if name == "mma":
-        # The order in which 16 products are added is not fixed.
-        near: Array = np.abs(x - y) <= 2.0**-17
+        # The order in which products are added is not fixed; nor, of 8-bit floats, to how many
+        # bits sums of up to 32 products below 4 are kept: 14 of them are asked for.
+        eight = any(m in ("e4m3", "e5m2") for m in modifiers)
+        near: Array = np.abs(x - y) <= (2.0**-7 if eight else 2.0**-17)
         return near
     if "approx" not in modifiers and "full" not in modifiers:
         return np.zeros(len(x), np.bool_)

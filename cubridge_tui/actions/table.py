@@ -211,6 +211,8 @@ ACTIONS: tuple[Action, ...] = (
        deciding, 3),
     _A("hunks-accept-shown", ("A",), "Accept every undecided hunk that is shown", "accept shown",
        HUNKS, "Hunks", every(writable, idle, some_open, showable), 4),
+    _A("hunks-reject-shown", ("X",), "Reject every hunk that is shown, the accepted too",
+       "reject shown", HUNKS, "Hunks", every(writable, idle, has_hunks, showable), 7),
     _A("hunks-filter", ("slash",), "Show only hunks with some words: a clause, a name, a decision",
        "filter", HUNKS, "Hunks", rank=5),
     _A("hunks-undo", ("u",), "Undo the latest decision", "undo", HUNKS, "Hunks",

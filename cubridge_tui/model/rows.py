@@ -138,4 +138,4 @@ def fitted(
         mine = pieces(row, width) if row.kind in kinds else [row]
         out += mine
         places += [at] * len(mine)
-    return (tuple(out), places) if len(out) > len(rows) else (rows, range(len(rows)))
+    return (rows, range(len(rows))) if out == [*rows] else (tuple(out), places)

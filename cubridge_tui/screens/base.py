@@ -14,6 +14,7 @@ from textual.widget import Widget
 from cubridge_tui import actions
 from cubridge_tui.model.facts import Facts
 from cubridge_tui.screens.closing import ClosingScreen
+from cubridge_tui.widgets.lean_update import LeanCompositor
 from cubridge_tui.widgets.line import KeyBar, Line
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class ActionScreen(ClosingScreen[Any], inherit_bindings=False):
 
     def __init__(self) -> None:
         super().__init__()
+        self._compositor = LeanCompositor()
         self.seen_at = time.monotonic()
         self._dropped = 0  # keys in a row that came too soon
         self._waits = ""  # the message that something runs, which is no more true once it ended

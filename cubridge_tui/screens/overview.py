@@ -120,6 +120,15 @@ class OverviewScreen(ActionScreen):
             return
         self._decide(DecisionKind.ACCEPTED, *self.shown.open)
 
+    def do_hunks_reject_shown(self) -> None:
+        """A rule or a clause as a whole, where the words leave its hunks."""
+        made = ((name, self.snap.decision(name)) for name in self.shown.names)
+        left = [n for n, d in made if d is None or d.kind is not DecisionKind.REJECTED]
+        if not left:
+            self.say("every hunk shown is rejected: / shows others", "stale")
+            return
+        self._decide(DecisionKind.REJECTED, *left)
+
     def _decide(self, kind: DecisionKind, *names: str) -> None:
         if self.too_soon("the hunk"):
             return

@@ -1,11 +1,8 @@
-"""CuIR for Pygments: its ops, layouts, types and scalar functions told apart."""
+"""The colours of CuIR: its ops, layouts, types and scalar functions told apart."""
 
 from __future__ import annotations
 
 import re
-from typing import Any
-
-from pygments.token import Comment, Keyword, Name, Number, Operator, String
 
 from cubridge_tui.text.scan import ScanLexer
 from engine.cuir.ops import OPS
@@ -23,11 +20,6 @@ KEYWORDS = (
 class CuirLexer(ScanLexer):
     """CuIR text (`.cuir`)."""
 
-    name = "CuIR"
-    aliases = ["cuir"]
-    filenames = ["*.cuir"]
-    url = ""
-
     # The commonest first: each token tries the alternatives in this order.
     pattern = re.compile(
         r"""
@@ -43,24 +35,23 @@ class CuirLexer(ScanLexer):
         re.VERBOSE,
     )
     groups = {
-        "id": Comment.Special,
-        "comment": Comment,
-        "decorator": Name.Decorator,
-        "string": String,
-        "attribute": Name.Attribute,
-        "number": Number,
-        "operator": Operator,
+        "id": "id",
+        "comment": "comment",
+        "decorator": "decorator",
+        "string": "string",
+        "attribute": "attribute",
+        "number": "number",
+        "operator": "operator",
     }
     words = {
-        **dict.fromkeys(KEYWORDS, Keyword),
-        **dict.fromkeys(("and", "or", "not"), Operator.Word),
-        **dict.fromkeys(CONSTANTS, Keyword.Constant),
-        **dict.fromkeys(TYPES, Keyword.Type),
-        "specialisation": Name.Namespace,
+        **dict.fromkeys((*KEYWORDS, "and", "or", "not"), "keyword"),
+        **dict.fromkeys(CONSTANTS, "constant"),
+        **dict.fromkeys(TYPES, "type"),
+        "specialisation": "decorator",
     }
-    after = {"def": Name.Function, "class": Name.Class}
+    after = {"def": "function", "class": "type"}
 
-    def word(self, word: str, following: str) -> Any:
+    def word(self, word: str, following: str) -> str:
         if following not in ("[", "("):
-            return Name
-        return Name.Builtin if word in OPS else Name.Function
+            return ""
+        return "op" if word in OPS else "function"

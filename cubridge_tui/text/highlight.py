@@ -1,17 +1,18 @@
 """Colouring of what is visible, and of nothing else.
 
-Lines are lexed in small chunks when they are first shown. What can span lines (block comments,
-triple-quoted strings) is tracked by a cheap scan, so a chunk in the middle of a comment is one.
+Each line is lexed when it is first shown. What can span lines (block comments, triple-quoted
+strings, a directive that goes on) is tracked by a cheap scan, so a line amid a comment is one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
-CHUNK = 4
-KEPT = 1024  # chunks whose colours are kept
+from cubridge_tui.text.scan import Coloured, ScanLexer
+
+KEPT = 4096  # lines whose colours are kept
 LONGEST = 1200  # characters of a line that are coloured; the rest of it is plain
 
 
@@ -23,7 +24,8 @@ class Span(NamedTuple):
     kind: str
 
 
-# Pygments token -> kind, most special first; a theme has a style per kind.
+# Pygments token -> kind, most special first; a theme has a style per kind. Lexers of our own
+# (`text.scan`) name kinds themselves.
 KINDS: tuple[tuple[str, str], ...] = (
     ("Comment.Preproc", "preproc"),
     ("Comment.Special", "id"),
@@ -69,11 +71,11 @@ def lexer_for(language: str) -> Any:
     if language == "cuir":
         from cubridge_tui.text.cuir_lexer import CuirLexer
 
-        return CuirLexer(stripnl=False, ensurenl=False)
+        return CuirLexer()
     if language == "cuda":
         from cubridge_tui.text.cuda_lexer import CudaLexer
 
-        return CudaLexer(stripnl=False, ensurenl=False)
+        return CudaLexer()
     from pygments.lexers import get_lexer_by_name
     from pygments.util import ClassNotFound
 
@@ -83,65 +85,57 @@ def lexer_for(language: str) -> Any:
         return None
 
 
-def coloured(lexer: Any, text: str) -> Iterable[tuple[int, int, Any]]:
-    """Start, end and token of what a lexer finds in a text."""
-    scan = getattr(lexer, "coloured", None)  # ours, see `text.scan`
-    if scan is not None:
-        return scan(text)  # type: ignore[no-any-return]
-    return ((at, at + len(value), token) for at, token, value in lexer.get_tokens_unprocessed(text))
+def coloured(lexer: Any, text: str) -> Iterable[Coloured]:
+    """Start, end and kind of what a lexer finds in a text."""
+    if isinstance(lexer, ScanLexer):
+        return lexer.coloured(text)
+    found = lexer.get_tokens_unprocessed(text)
+    return ((at, at + len(value), kind_of(token)) for at, token, value in found)
 
 
 class Highlighter:
     """Spans of the lines of one text, on demand. `line(i)` gives the shown text of line i."""
 
-    def __init__(self, count: int, line: Callable[[int], str], language: str) -> None:
-        self._count, self._line, self._language = count, line, language
-        self._chunks: dict[int, list[list[Span]]] = {}
-        self._opened: list[str] = [""]  # what each chunk starts inside of, as far as scanned
+    def __init__(self, line: Callable[[int], str], language: str) -> None:
+        self._line, self._language = line, language
+        self._kept: dict[int, list[Span]] = {}
+        self._opened: list[str] = [""]  # what each line starts inside of, as far as scanned
 
-    def spans(self, index: int) -> Sequence[Span]:
+    def spans(self, index: int) -> list[Span]:
         """The spans of a line, in order, without overlap."""
+        kept = self._kept.get(index)
+        if kept is None:
+            if len(self._kept) >= KEPT:
+                self._kept.clear()
+            kept = self._kept[index] = self._lex(index)
+        return kept
+
+    def _lex(self, index: int) -> list[Span]:
         lexer = lexer_for(self._language)
         if lexer is None:
-            return ()
-        chunk, place = divmod(index, CHUNK)
-        if chunk not in self._chunks:
-            if len(self._chunks) >= KEPT:
-                self._chunks.clear()
-            self._chunks[chunk] = self._lex(chunk, lexer)
-        return self._chunks[chunk][place]
+            return []
+        line, head = self._line(index)[:LONGEST], self._inside(index)
+        first = len(head) + 1 if head else 0
+        # Lexers end a line comment at its newline, so the line has one too.
+        text = f"{head}\n{line}\n" if head else f"{line}\n"
+        size = len(line)
+        return [
+            Span(max(start - first, 0), min(end - first, size), kind)
+            for start, end, kind in coloured(lexer, text)
+            if kind and end > first and start - first < size
+        ]
 
-    def _lex(self, chunk: int, lexer: Any) -> list[list[Span]]:
-        first = chunk * CHUNK
-        lines = [self._line(i)[:LONGEST] for i in range(first, min(first + CHUNK, self._count))]
-        head = self._inside(chunk)
-        # Lexers end a line comment at its newline, so the last line has one too.
-        text = "\n".join([head, *lines, ""] if head else [*lines, ""])
-        out: list[list[Span]] = [[] for _ in range(CHUNK)]
-        row = -1 if head else 0
-        first, end = 0, text.find("\n")  # of the row that tokens are in
-        for start, stop, token in coloured(lexer, text):
-            kind = kind_of(token)
-            while start < stop:
-                while start > end:  # a line end belongs to the row before it
-                    row, first, end = row + 1, end + 1, text.find("\n", end + 1)
-                upto = min(stop, end)
-                if kind and start < upto and row >= 0:
-                    out[row].append(Span(start - first, upto - first, kind))
-                start = upto + 1 if stop > end else stop
-        return out
-
-    def _inside(self, chunk: int) -> str:
-        """The delimiter that is open where a chunk starts."""
-        while len(self._opened) <= chunk:
-            first = (len(self._opened) - 1) * CHUNK
-            state = self._opened[-1]
-            for i in range(first, min(first + CHUNK, self._count)):
-                state = _after(self._line(i), state, self._language)
-            self._opened.append(state)
-        return self._opened[chunk]
+    def _inside(self, index: int) -> str:
+        """The delimiter that is open where a line starts."""
+        opened = self._opened
+        if self._language not in _PAIRS:
+            return ""
+        while len(opened) <= index:
+            opened.append(_after(self._line(len(opened) - 1), opened[-1], self._language))
+        return opened[index]
 
 
+GOES_ON = "#\\"  # inside of a directive whose line ends in a backslash
 _PAIRS = {
     "cuda": {"/*": "*/"},
     "c++": {"/*": "*/"},
@@ -152,9 +146,11 @@ _PAIRS = {
 
 def _after(line: str, state: str, language: str) -> str:
     """What is open after `line`, when `state` was open before it."""
-    pairs = _PAIRS.get(language)
-    if pairs is None:
-        return ""
+    pairs = _PAIRS[language]
+    if language != "python" and state in ("", GOES_ON):
+        if line.endswith("\\") and (state or line.lstrip().startswith("#")):
+            return GOES_ON
+        state = ""
     position = 0
     while True:
         if state:

@@ -56,20 +56,20 @@ def palette_of(app: Any) -> Palette:
 class RowStyles(dict[str, Style]):
     """Final styles by kind of code (empty: none), of rows that look alike; made when asked for.
 
-    `blank` has those in which a blank looks as in none.
+    `blank` has the kinds in which a blank looks as in none.
     """
 
     def __init__(self, inks: Inks, base: Style) -> None:
         super().__init__()
         self._inks, self._base = inks, base
-        self.blank: set[Style] = set()
+        self.blank: set[str] = set()
 
     def __missing__(self, kind: str) -> Style:
         style = self[kind] = self._inks.over(self._base, kind)
         plain = self[""]
         told = [s.underline or s.reverse or s.strike for s in (style, plain)]
         if not any(told) and style.bgcolor == plain.bgcolor:
-            self.blank.add(style)
+            self.blank.add(kind)
         return style
 
 
@@ -170,7 +170,7 @@ def paint_row(
     row: Row,
     text: str,
     spans: Sequence[Span],
-    found: Sequence[tuple[int, int, str]],
+    found: Sequence[Span],
     flags: Flags,
     inks: Inks,
     scroll_x: int,
@@ -182,13 +182,15 @@ def paint_row(
         text, spans, scroll_x = cut or one_line(row.text, room), (), 0
     if row.kind is RowKind.OUT_ADD:
         spans = ()
+    if found:
+        spans = laid_over(spans, found)
     styles = inks.row(row.kind, flags)
     if text.isascii():
         # One character is one cell: only what is in sight is cut into segments.
-        segments = _segments(text, spans, found, scroll_x, scroll_x + room, styles)
+        segments = _segments(text, spans, scroll_x, scroll_x + room, styles)
         used = max(min(len(text) - scroll_x, room), 0)
     else:
-        whole = Strip(_segments(text, spans, found, 0, len(text), styles))
+        whole = Strip(_segments(text, spans, 0, len(text), styles))
         segments = list(whole.crop(scroll_x, scroll_x + room))
         used = sum(cell_len(s.text) for s in segments)
     if used < room:
@@ -213,57 +215,47 @@ def _head(text: str, room: int) -> str:
 
 
 def _segments(
-    text: str, spans: Sequence[Span], found: Sequence[tuple[int, int, str]], low: int, high: int,
-    styles: RowStyles,
-) -> list[Segment]:  # fmt: skip
+    text: str, spans: Sequence[Span], low: int, high: int, styles: RowStyles
+) -> list[Segment]:
     """`text[low:high]`, in as few segments as its colours allow."""
-    out: list[Segment] = []
-    begin, last = low, None
-    for start, end, kind in _pieces(text, spans, found, low, high):
-        style = styles[kind]
-        if style is last:
-            continue
-        if not kind and last in styles.blank and text[start:end].isspace():
-            continue  # most pieces of a line of code are blanks between words
-        if last is not None:
-            out.append(Segment(text[begin:start], last))
-        begin, last = start, style
-    if last is not None:
-        out.append(Segment(text[begin : min(high, len(text))], last))
-    return out
-
-
-def _pieces(
-    text: str, spans: Sequence[Span], found: Sequence[tuple[int, int, str]], low: int, high: int
-) -> list[tuple[int, int, str]]:
-    """Consecutive stretches of `text[low:high]` with their kind; what is found wins over a span."""
     high = min(high, len(text))
-    out: list[tuple[int, int, str]] = []
-
-    def fill(start: int, end: int) -> None:
-        """Spans between two columns."""
-        at = start
-        for span in spans:
-            if span.end <= at:
-                continue
-            if span.start >= end:
-                break
-            if span.start > at:
-                out.append((at, span.start, ""))
-            out.append((max(span.start, at), min(span.end, end), span.kind))
-            at = min(span.end, end)
-        if at < end:
-            out.append((at, end, ""))
-
-    at = low
-    for start, end, kind in found:
-        start, end = max(start, low), min(end, high)
-        if start >= end:
+    blank, plain = styles.blank, styles[""]
+    begins: list[tuple[int, Style]] = []  # where each style begins
+    at, last, of = low, None, None
+    for start, end, kind in spans:
+        if end <= at:
             continue
-        if start > at:
-            fill(at, start)
-        out.append((start, end, kind))
+        if start >= high:
+            break
+        # Most of what is between two spans are blanks between words.
+        if start > at and last is not plain and not (of in blank and text[at:start].isspace()):
+            last = plain
+            begins.append((at, last))
+        style, of = styles[kind], kind
+        if style is not last:
+            last = style
+            begins.append((max(start, at), last))
         at = end
-    if at < high:
-        fill(at, high)
-    return out
+    if at < high and last is not plain:
+        begins.append((at, plain))
+    ends = [start for start, _ in begins[1:]]
+    return [
+        Segment(text[start:end], style)
+        for (start, style), end in zip(begins, (*ends, high), strict=False)
+    ]
+
+
+def laid_over(spans: Sequence[Span], found: Sequence[Span]) -> list[Span]:
+    """Spans with others over them, both in order: what is found wins over a colour."""
+    out: list[Span] = []
+    rest = list(reversed(spans))
+    for over in found:
+        while rest and rest[-1].start < over.end:
+            span = rest.pop()
+            if span.start < over.start:
+                out.append(Span(span.start, min(span.end, over.start), span.kind))
+            if span.end > over.end:
+                rest.append(Span(over.end, span.end, span.kind))
+                break
+        out.append(over)
+    return [*out, *reversed(rest)]

@@ -1,4 +1,4 @@
-"""Rows as strips: each is made when it is seen, coloured a chunk of lines at a time, and kept."""
+"""Rows as strips: each is made when it is seen, coloured then, and kept."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class RowStrips:
         self._content = PaneText()
         self._lines: list[str | None] = []
         self._given: Sequence[Sequence[Span]] | None = None
-        self._highlighter = Highlighter(0, lambda _: "", "")
+        self._highlighter = Highlighter(lambda _: "", "")
         self._number_width = 0
         self._look: Look | None = None
         self._inks: Inks
@@ -93,7 +93,7 @@ class RowStrips:
         rows = content.rows
         self._content, self._given = content, spans
         self._lines = [None] * len(rows)
-        self._highlighter = Highlighter(len(rows), self.line, content.language)
+        self._highlighter = Highlighter(self.line, content.language)
         self._number_width = _number_width(rows)
         self._forget(0)
 
@@ -101,7 +101,7 @@ class RowStrips:
         """Rows from `first` on are new; those before it stay as they are."""
         self._content = content
         self._lines = [*self._lines[:first], *[None] * (len(content.rows) - first)]
-        self._highlighter = Highlighter(len(content.rows), self.line, content.language)
+        self._highlighter = Highlighter(self.line, content.language)
         self._forget(first)
 
     def search(self, words: str) -> None:
@@ -166,9 +166,9 @@ class RowStrips:
             spans = self._given[index] if index < len(self._given) else ()
         elif row.kind not in (RowKind.HEAD, RowKind.NOTE):
             spans = self._highlighter.spans(index)
-        found = [(start, end, "match") for start, end in search.matches(text, self.words)]
+        found = [Span(start, end, "match") for start, end in search.matches(text, self.words)]
         if not found and text == row.text:  # columns are the shown ones
-            found = [(start, end, "changed") for start, end in row.changed]
+            found = [Span(start, end, "changed") for start, end in row.changed]
         head = gutter(row, flags, self._number_width, self._inks, aside=look.scroll_x > 0)
         body = paint_row(row, text, spans, found, flags, self._inks, look.scroll_x, room)
         strip = RowStrip([*head, *body], self.gutter_width + room)

@@ -26,16 +26,16 @@ class SlimScrollBar(ScrollBar):
         lines = bar.render_bar(
             size.height, bar.virtual_size, bar.window_size, bar.position, size.width, **colors
         ).segments
-        made: dict[Segment, Strip] = {}
-        for segment in set(lines):
-            made[segment] = self._strip(segment)
-        left, right = crop.column_span
-        seen = lines[crop.y : crop.bottom]
-        return [made[segment].crop(left, right) for segment in seen]
-
-    def _strip(self, segment: Segment) -> Strip:
         base, background = self.visual_style.rich_style, self.background_colors[1]
-        strip = Strip([Segment(segment.text, base + segment.style)], len(segment.text))
-        for each in self.get_line_filters():
-            strip = strip.apply_filter(each, background)
-        return strip
+        filters = self.get_line_filters()
+
+        def strip(segment: Segment) -> Strip:
+            made = Strip([Segment(segment.text, base + segment.style)], len(segment.text))
+            for each in filters:
+                made = made.apply_filter(each, background)
+            return made
+
+        seen = lines[crop.y : crop.bottom]
+        made = {segment: strip(segment) for segment in set(seen)}
+        left, right = crop.column_span
+        return [made[segment].crop(left, right) for segment in seen]

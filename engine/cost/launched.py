@@ -13,7 +13,7 @@ from engine.cost.card import Card
 from engine.cost.demand import UNITS, Demand, total
 from engine.cost.nodes import Op, has_steps, shape
 from engine.cost.overlap import alone, round_time, step_time
-from engine.cost.plan import Launch, constants
+from engine.cost.plan import Launch, constants, flags_keys
 from engine.cost.registers import OTHER, most_alive
 from engine.cost.tree import role_tree
 from engine.cost.values import Values
@@ -29,6 +29,7 @@ L2 = "L2 bandwidth"
 DRAM = "DRAM bandwidth"
 MOST_BLOCKS = 1 << 20
 MOST_PREPARING = 256  # blocks that are walked of a kernel without matmuls
+FLAGGED = 0.8  # of the keys have a flag that is set, as jobs draw them
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,10 +196,19 @@ class Launched:
         known: dict[tuple[object, ...], Walker] = {}
         matmuls = any(has_steps(role.nodes) for role in self.roles)
         likely = 1.0 if matmuls else self.likely()
+        cut = None if matmuls else self.cut(self.launch.consts.get("BN"))
         return [
-            known.setdefault(shape(role.nodes), Walker(role.nodes, self.card, likely))
+            known.setdefault(shape(role.nodes), Walker(role.nodes, self.card, likely, cut=cut))
             for role in self.roles
         ]
+
+    def cut(self, keys: object) -> float | None:
+        """Key tiles of a row block that a mask by flags cuts: all that the rest of the mask leaves.
+        None where no mask reads a flag of each key, or nothing is known of the kept pairs."""
+        if self.flops is None or not isinstance(keys, int) or not flags_keys(self.module):
+            return None
+        every = math.ceil(float(self.sizes.get("Nk", keys)) / keys)
+        return min(1.0, self.likely() / FLAGGED) * every
 
     def likely(self) -> float:
         """The share of pairs that are kept, as far as that is known; 1 where it is not."""
@@ -250,6 +260,13 @@ class Launched:
         if self.flops is None:
             self.notes.append("the mask depends on data: every key tile counts as an edge of it")
             return 0.0, every
+        cut = self.cut(keys)
+        if cut is not None:
+            self.notes.append(
+                f"the mask reads a flag of each key: it cuts each of {cut:.1f} key tiles per row "
+                f"block, {FLAGGED:.0%} of whose flags are set"
+            )
+            return 0.0, cut
         per_pair = total(op.demand for op in step).flops / (rows * keys)
         kept = self.flops / per_pair / sum(met.values()) / (rows * keys)
         # A kept region ends half a tile past its keys on either side, and its edge crosses the

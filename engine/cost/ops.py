@@ -114,11 +114,12 @@ def _each(op: Bound, mapped: bool) -> Demand:
     if not mapped:
         made = made + Demand(alu=lanes.element)  # the choice between the score and -inf
     blocks = code_blocks(op, tiles, first.layout, mapped)
-    if any(in_memory(t) for t in tiles[1:]):
-        # Loaded where it is taken up: its bounds, its address, an access that hits L1; the two rows
-        # that a thread holds share it.
-        half = lanes.element / 2
-        made = made + Demand(memory=half, alu=2 * half, fp32=half, near=1)
+    columns = sum(map(in_memory, tiles[1:]))
+    if columns:
+        # Loaded where it is taken up: its bounds, its address of 64 bits, with a stride that comes
+        # from constant memory, an access that hits L1; the two rows that a thread holds share it.
+        half = columns * lanes.element / 2
+        made = made + Demand(memory=3 * half, alu=9 * half, fp32=4 * half, near=2 * columns)
     if op.lazy:
         # Two neighbours in one access; a warp holds eight rows, so eight lines.
         count = op.lazy * lanes.element

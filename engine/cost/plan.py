@@ -11,9 +11,11 @@ from engine.cost.values import UNKNOWN, Values
 from engine.cuir.arch import Arch
 from engine.cuir.nodes import (
     Assign,
+    Call,
     Do,
     Expr,
     If,
+    Index,
     Module,
     Name,
     Num,
@@ -21,6 +23,7 @@ from engine.cuir.nodes import (
     Stmt,
 )
 from engine.cuir.static.calls import is_launch, launched
+from engine.cuir.static.facts import statements
 from engine.errors import InputError
 
 
@@ -57,6 +60,20 @@ def constants(module: Module) -> dict[str, Any]:
             case Name(id):
                 out[name] = id
     return out
+
+
+def flags_keys(module: Module) -> bool:
+    """Whether a kernel's mask reads a flag of each key. Neighbours' flags have nothing to do with
+    each other, where ids and levels come in runs: a key tile holds kept keys and dropped ones."""
+    for function in module.functions:
+        values = {s.target: s.value for s in statements(function) if isinstance(s, Assign)}
+        for value in values.values():
+            match value:
+                case Call("load_cols", (Index(Name(view)),)):
+                    held = values.get(view)
+                    if isinstance(held, Call) and Name("bool") in held.params:
+                        return True
+    return False
 
 
 def launches(

@@ -45,11 +45,12 @@ class Walker:
 
     def __init__(
         self, nodes: Sequence[Node], card: Card, likely: float = 1.0,
-        weights: dict[int, float] | None = None,
+        weights: dict[int, float] | None = None, cut: float | None = None,
     ) -> None:  # fmt: skip
         self.nodes = nodes
         self.card = card
         self.likely = likely
+        self.cut = cut  # what a number that data decides counts for: tiles that the mask cuts
         # Of stretches of `nodes`, by identity: those that walk their steps share them.
         self.weights = {} if weights is None else weights
         self.memo: dict[tuple[Any, ...], tuple[Tally, Env]] = {}
@@ -135,6 +136,13 @@ class Walker:
             if not node.is_step and not unknown:
                 self.run(node.body, env, tally)
                 continue
+            if unknown and self.cut is not None:
+                rounds = self.as_cut(node, env)
+                if rounds is not None:
+                    middle_round = Tally()
+                    self.run(node.body, env, middle_round)
+                    tally.add(middle_round, rounds)
+                    continue
             if unknown:
                 ways = (self.ordered(), self.ordered(cheap=True))
                 for way in ways:
@@ -145,6 +153,14 @@ class Walker:
             one.run(node.body, env, Tally())
             tally.steps[tuple(one.ops)] += 1.0
         return tally, {name: env.get(name, UNKNOWN) for name in node.writes}
+
+    def as_cut(self, node: Loop, env: Env) -> float | None:
+        """Rounds of a loop that data bounds, each number that data decides being `cut`."""
+        known = {name: self.cut if value is UNKNOWN else value for name, value in env.items()}
+        ends = [bound(known) for bound in node.bounds]
+        if UNKNOWN in ends or ends[2] == 0:
+            return None
+        return max(0.0, float(ends[1] - ends[0]) / float(ends[2]))
 
 
 class Ordered(Walker):

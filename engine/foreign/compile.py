@@ -22,8 +22,8 @@ from engine.ptx.parser import parse_module
 from engine.ptx.syntax import Module
 
 LIMIT = 1800.0  # seconds
-# What the cache keeps calls a build's own folder and the source's so.
-_HERE, _THERE = "@FOLDER@", "@SOURCE@"
+# What the cache keeps calls a build's own folder, the source's and ours so.
+_HERE, _THERE, _OURS = "@FOLDER@", "@SOURCE@", "@OURS@"
 # Headers of ours in the place of torch's and cuBLAS's, where a launcher includes them.
 STAND_INS = Path(__file__).with_name("stand_ins")
 RECORDER = Path(__file__).with_name("recorder.cpp")
@@ -254,11 +254,14 @@ class _Build:
         places = {str(self.folder.resolve()), str(self.folder)}
         for place in sorted(places, key=len, reverse=True):  # one may be the end of the other
             text = text.replace(place, _HERE)
-        return text.replace(str(self.source.parent), _THERE)
+        return text.replace(str(self.source.parent), _THERE).replace(str(RECORDER.parent), _OURS)
 
     def here(self, text: str) -> str:
         """The text of `anywhere`, at this build and its source."""
-        return text.replace(_HERE, str(self.folder)).replace(_THERE, str(self.source.parent))
+        places = {_HERE: self.folder, _THERE: self.source.parent, _OURS: RECORDER.parent}
+        for name, place in places.items():
+            text = text.replace(name, str(place))
+        return text
 
     @staticmethod
     def copy(source: Path, target: Path, named: Callable[[str], str]) -> None:

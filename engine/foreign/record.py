@@ -111,11 +111,12 @@ def execute(
     events = _events(compiled, launcher, words, len(tensors), arch, folder)
     launches: list[Executed] = []
     returned: list[Written] = []
+    own: dict[str, Tensor] = {}
     for event in events:
         if event["event"] == "returned":
             returned.append(_returned(event, tensors))
         else:
-            _do(event, compiled, tensors, launches, observer)
+            _do(event, compiled, tensors, own, launches, observer)
     if not launches:
         raise InputError(
             f"{launcher.name} launched no kernel at "
@@ -202,8 +203,8 @@ def _events(
 
 
 def _do(
-    event: Mapping[str, Any], compiled: Compiled, tensors: list[Tensor], launches: list[Executed],
-    observer: Observer | None,
+    event: Mapping[str, Any], compiled: Compiled, tensors: list[Tensor], own: dict[str, Tensor],
+    launches: list[Executed], observer: Observer | None,
 ) -> None:  # fmt: skip
     kind = event["event"]
     if kind == "allocate":
@@ -217,7 +218,7 @@ def _do(
                         event["shared"], bytes.fromhex(event["parameters"]))  # fmt: skip
         if observer is not None:
             observer.launch = len(launches)
-        done = run_kernel(compiled.module, launch, tensors, observer=observer)
+        done = run_kernel(compiled.module, launch, tensors, observer=observer, own=own)
         launches.append(
             Executed(
                 launch.kernel, launch.grid, launch.block, launch.shared,
@@ -225,6 +226,14 @@ def _do(
                 unproven(compiled.module.kernels[launch.kernel].code),
             )
         )  # fmt: skip
+    elif kind == "symbol":
+        new = np.frombuffer(bytes.fromhex(event["data"]), np.uint8)
+        variable = next((v for v in compiled.module.variables if v.name == event["name"]), None)
+        if variable is None:  # no kernel uses it
+            return
+        initial = np.frombuffer(variable.initial, np.uint8).copy()
+        held = own.setdefault(variable.name, Tensor(variable.name, initial)).data
+        held[event["offset"] : event["offset"] + len(new)] = new
     else:
         data, known, start = _bytes(tensors, int(event["address"]))
         if kind == "fill":

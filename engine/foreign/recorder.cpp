@@ -129,7 +129,9 @@ void __cudaRegisterFunction(void**, const char* host, char*, const char* name, i
                             dim3*, dim3*, int*) {
   kernel_names()[host] = name;
 }
-void __cudaRegisterVar(void**, char*, char*, const char*, int, size_t, int, int) {}
+void __cudaRegisterVar(void**, char* host, char*, const char* name, int, size_t, int, int) {
+  kernel_names()[host] = name;
+}
 
 unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared, CUstream_st* stream) {
   configurations.push_back({grid, block, shared, stream});
@@ -232,6 +234,23 @@ cudaError_t cudaMemcpy2D(void* to, size_t to_pitch, const void* from, size_t fro
 cudaError_t cudaMemcpy2DAsync(void* to, size_t to_pitch, const void* from, size_t from_pitch,
                               size_t width, size_t height, cudaMemcpyKind kind, cudaStream_t) {
   return cudaMemcpy2D(to, to_pitch, from, from_pitch, width, height, kind);
+}
+
+cudaError_t cudaMemcpyToSymbol(const void* symbol, const void* from, size_t bytes, size_t offset,
+                               cudaMemcpyKind kind) {
+  if (kind != cudaMemcpyHostToDevice && kind != cudaMemcpyDefault) {
+    refuse("cudaMemcpyToSymbol from the device");
+    return cudaErrorNotSupported;
+  }
+  fprintf(record(), "{\"event\": \"symbol\", \"name\": \"%s\", \"offset\": %zu, \"data\": \"",
+          kernel_names()[symbol].c_str(), offset);
+  hexadecimal(from, bytes);
+  fprintf(record(), "\"}\n");
+  return cudaSuccess;
+}
+cudaError_t cudaMemcpyToSymbolAsync(const void* symbol, const void* from, size_t bytes,
+                                    size_t offset, cudaMemcpyKind kind, cudaStream_t) {
+  return cudaMemcpyToSymbol(symbol, from, bytes, offset, kind);
 }
 
 cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute, int) { return cudaSuccess; }

@@ -20,6 +20,7 @@ from engine.foreign.probe.places import Place
 from engine.graft.edits import Edit, Files
 from engine.spec.recipes.recipe import Input
 
+_STRUCTS = ("struct_specifier", "class_specifier")
 Struct = tuple[Path, Node, Node]  # its file, its body, and the declaration of one member
 _TYPES = {"f32": "float", "i32": "int", "i64": "int64_t", "bool": "unsigned char"}
 
@@ -54,8 +55,25 @@ class Router:
         member = self._member(place, function)
         if member is not None:
             return self._by_struct(item, *member)
-        self._by_parameter(item, _name(function), place.file)
-        return self._named(item, _name(function))
+        return self._value(item, function, place.file)
+
+    def _value(self, item: Input, function: Node, file: Path) -> str:
+        """What the input is called in a function, which a parameter brings it to, else a struct
+        that it is given.
+
+        Raises:
+            TransferError: neither does.
+        """
+        edits, done = list(self.edits), set(self._done)
+        try:
+            self._by_parameter(item, _name(function), file)
+            return self._passed(item, function)
+        except TransferError as error:
+            self.edits, self._done = edits, done
+            name = self._through(item, function)
+            if name is None:
+                raise error
+            return name
 
     def _named(self, item: Input, function: str) -> str:
         """What the input is called in a function: a word that is not there yet. A caller knows the
@@ -82,7 +100,7 @@ class Router:
             return
         self._done.add((item.name, function))
         found = [(f, n) for f, n in self._functions() if _name(n) == function]
-        if not found:
+        if not found or not function.isidentifier():  # `operator()` is called by no name
             raise TransferError(f"{file.name}: no function {function} is seen, so {item.name} "
                                 "has no way there")  # fmt: skip
         entry = function == self.launcher
@@ -190,6 +208,102 @@ class Router:
                                f"{item.name} goes where {member} goes", "input"))  # fmt: skip
         return name
 
+    # --- through structs that are made of structs --------------------------------------------
+
+    def _through(self, item: Input, function: Node) -> str | None:
+        """The input as a member of a struct that a function is given; None where there is no way
+        there."""
+        declarator = declarator_of(function)
+        listed = declarator.child_by_field_name("parameters") if declarator else None
+        for parameter in listed.named_children if listed is not None else ():
+            struct = self._struct_named(_type_name(parameter), function)
+            if struct is None:
+                continue
+            arrow = "->" if b"*" in (parameter.text or b"") else "."
+            edits, done = list(self.edits), set(self._done)
+            try:
+                return f"{_parameter_name(parameter)}{arrow}{self._member_of(item, *struct)}"
+            except TransferError:
+                self.edits, self._done = edits, done
+        return None
+
+    def _struct_named(self, name: str, function: Node) -> tuple[Path, Node] | None:
+        """The struct of a name that a function sees: of its own class, else the one of all files;
+        with its file."""
+        held = [(f, n) for f, n in self._nodes() if n.type in _STRUCTS
+                and _struct_name(n.child_by_field_name("body")) == name.encode()]  # fmt: skip
+        own = [(f, n) for f, n in held if (outer := _class_of(n)) is not None
+               and outer == _class_of(function)]  # fmt: skip
+        return (own or held)[0] if len(own or held) == 1 and name else None
+
+    def _member_of(self, item: Input, file: Path, struct: Node) -> str:
+        """Gives a struct a last member for the input, set wherever one is made; its name.
+
+        Raises:
+            TransferError: nothing is seen that makes one, or it has no way there.
+        """
+        body = struct.child_by_field_name("body")
+        assert body is not None
+        called, type = _fresh(item.name, body.text or b""), _struct_name(body).decode()
+        key = (item.name, f"struct {file}:{body.start_byte}")
+        if key in self._done:
+            return called
+        self._done.add(key)
+        fields = [n for n in body.named_children if _is_data(n)]
+        count = sum(len(n.children_by_field_name("declarator")) for n in fields)
+        lists = [m for m in self._lists(type, struct) if len(_listed(m[1])) == count]
+        filled = list(self._filled(type))
+        if not lists and not filled:
+            raise TransferError(f"{file.name}: nothing is seen that makes a {type}")
+        for at, listed, function in lists:
+            self._append(item, at, listed, self._value(item, function, at), "the last member",
+                         count)  # fmt: skip
+        why = f"{item.name} goes where the other members of {type} go"
+        for at, statement, object, function in filled:
+            space, end = _indent(self.files[at], statement.start_byte), statement.end_byte
+            text = f"\n{space}{object}{called} = {self._value(item, function, at)};"
+            self.edits.append(Edit(at, end, end, text, f"Pass {item.name}", why, "input"))
+        after, indent = fields[-1].end_byte, _indent(self.files[file], fields[-1].start_byte)
+        held = f"\n{indent}{_declared(item, called, '')};"
+        self.edits.append(Edit(file, after, after, held, f"Pass {item.name}", why, "input"))
+        return called
+
+    def _lists(self, type: str, struct: Node) -> Iterator[tuple[Path, Node, Node]]:
+        """Lists in braces that make a struct: what a function of its class returns, and the value
+        of a variable of that type."""
+        outer = _class_of(struct)
+        for file, node in self._nodes():
+            function = _around(node) if node.type == "initializer_list" else None
+            above = node.parent
+            if function is None or above is None:
+                continue
+            if above.type == "return_statement":
+                same = outer is not None and _class_of(function) == outer
+                made = same and _type_name(function) == type
+            else:
+                while above is not None and above.type in ("init_declarator", "initializer_list"):
+                    above = above.parent if node.parent == above else None
+                made = above is not None and above.type == "declaration" and (
+                    _type_name(above) == type)  # fmt: skip
+            if made:
+                yield file, node, function
+
+    def _filled(self, type: str) -> Iterator[tuple[Path, Node, str, Node]]:
+        """Of each variable of the source that has a type, the first statement that sets a member,
+        and how it names the variable."""
+        for file, node in self._nodes():
+            function = _around(node) if node.type == "declaration" else None
+            if file != self.source or function is None or _type_name(node) != type:
+                continue
+            for declarator in node.children_by_field_name("declarator"):
+                object = re.match(r"\w+", (declarator.text or b"").decode())
+                for inner in _walk(function):
+                    set_ = object and inner.type == "expression_statement" and re.match(
+                        rf"{object[0]}\.\w+\s*=[^=]", (inner.text or b"").decode())  # fmt: skip
+                    if object and set_:
+                        yield file, inner, f"{object[0]}.", function
+                        break
+
     # --- what the files hold -----------------------------------------------------------------
 
     def _nodes(self) -> Iterator[tuple[Path, Node]]:
@@ -259,9 +373,28 @@ class Router:
                 yield file, node, function
 
 
-def _struct_name(body: Node) -> bytes:
-    name = body.parent.child_by_field_name("name") if body.parent is not None else None
+def _struct_name(body: Node | None) -> bytes:
+    struct = body.parent if body is not None else None
+    name = struct.child_by_field_name("name") if struct is not None else None
     return (name.text or b"") if name is not None else b""
+
+
+def _type_name(node: Node) -> str:
+    """The last word of the type that a declaration, a parameter or a function has."""
+    type = node.child_by_field_name("type")
+    text = (type.text or b"").decode() if type is not None else ""
+    while text != (text := re.sub(r"<[^<>]*>", "", text)):  # template arguments, inside first
+        pass
+    words: list[str] = re.findall(r"\w+", text)
+    return words[-1] if words else ""
+
+
+def _class_of(node: Node) -> Node | None:
+    """The struct or class that something is declared in."""
+    at = node.parent
+    while at is not None and at.type not in _STRUCTS:
+        at = at.parent
+    return at
 
 
 def _is_data(node: Node) -> bool:

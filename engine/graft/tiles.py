@@ -8,7 +8,7 @@ may change there: what loads the first tile before the loop must load another on
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tree_sitter import Node
@@ -21,6 +21,7 @@ from engine.foreign.probe.boundaries import descend, text
 from engine.foreign.probe.places import Found, Loop
 from engine.graft.edits import Edit, Files
 from engine.graft.element import SIZES, Writer, one_length
+from engine.graft.ring import Ring
 from engine.graft.scope import declared, scope
 from engine.spec.recipes.recipe import Recipe
 from engine.transfer.linear import tidy
@@ -32,16 +33,18 @@ _SUM, _PRODUCT = 10, 11  # binding strengths, as the emitter counts them
 
 
 def fewer_tiles(
-    recipe: Recipe, found: Found, files: Files, equal_lengths: bool
+    recipe: Recipe, found: Found, files: Files, equal_lengths: bool, edits: Sequence[Edit] = ()
 ) -> Iterator[list[Edit]]:
-    """Changes of the loop's bounds, the one that may skip most first; none where the mask drops no
-    tile for certain, or the loop is not one that counts up to a bound, or down to one."""
+    """The edits with changes of the loop's bounds, the one that may skip most first; none where the
+    mask drops no tile for certain, or the loop is not one that counts up to a bound, or down to
+    one."""
     if not found.loops or not found.hooks:
         return
     loop, place = found.loops[0], found.hooks[0].places[0]
     up = loop.compare == "<" and loop.step > 0 and loop.keys % loop.step == 0
     down = loop.compare == ">=" and loop.step == -1
-    if not (up or down) or not loop.row or re.search(r" [+-] \d+$", loop.key):
+    through = loop.compare == "<=" and loop.step == 1
+    if not (up or down or through) or not loop.row or re.search(r" [+-] \d+$", loop.key):
         return
     data = files[loop.file]
     head = _Head.of(data, loop)
@@ -63,7 +66,14 @@ def fewer_tiles(
     if down:
         least = head.least(_words(writer, low, _PRODUCT)) if low != Num(0) else None
         if least is not None:
-            yield [least]
+            yield [*edits, least]
+        return
+    ring = head.ring() if low != Num(0) else None
+    if ring is not None and (words := _words(writer, low, _PRODUCT)):
+        first_tile = f"max(0, {words} / {head.count})"
+        if head.in_scope(words, ring.statement()):
+            yield ring.moved(edits, head.edit(0, 0, ""), first_tile, data)
+    if through:
         return
     if low != Num(0):
         first = head.first(_words(writer, low, _PRODUCT))
@@ -72,12 +82,12 @@ def fewer_tiles(
     both = [e for e in (first, end) if e is not None]
     before = [] if first is None else list(head.before(first.text))
     if before:  # what loads the first tile before the loop
-        yield [*before, *both]
+        yield [*edits, *before, *both]
     if both:
-        yield both
+        yield [*edits, *both]
     if len(both) > 1:
-        yield both[1:]
-        yield both[:1]
+        yield [*edits, *both[1:]]
+        yield [*edits, *both[:1]]
 
 
 def _without(fn: str, bound: Expr, expr: Expr) -> Expr:
@@ -131,6 +141,14 @@ class _Head:
                     function = function.parent
                 return None if function is None else _Head(loop, data, node, function)
         return None
+
+    def ring(self) -> Ring | None:
+        """The loop as one of several that go by one count from 0."""
+        loop = self.loop
+        zero = loop.first is not None and self.data[slice(*loop.first)].strip() == b"0"
+        if not zero or loop.step != 1:
+            return None
+        return Ring.of(self.function, self.node, loop.counter, loop.end)
 
     @property
     def count(self) -> str:

@@ -34,6 +34,7 @@ GATES = {
     Gate.G3: "its source and machine code", Gate.G4: "on a GPU",
 }  # fmt: skip
 _ORDER = ("B", "heads", "Hq", "Hkv", "Nq", "Nk", "N", "D", "Dv")
+REASON = 200  # characters of a gate's reason; verdicts.json has all of it
 _SIZES = re.compile(rf"\b({'|'.join(_ORDER)}) (\d+)(?:/(\d+))?")
 
 
@@ -59,11 +60,19 @@ def gate_lines(verdicts: Sequence[Verdict], judged: str = "") -> str:
         kind, reason = verdict.kind, verdict.reason
         if verdict.by:
             reason = f"by {verdict.by}: {reason}"
-        said = prose(reason if len(reason) <= 200 else reason[:199] + "…")
+        said = prose(shortened(reason, REASON))
         out.append(f"- {gate.value} ({about}): **{kind.value}**{': ' if said else ''}{said}")
         if gate is Gate.G2 and verdict.passed:
             out += _proven(verdict.details, f" as `{judged}`" if judged else "")
     return "".join(f"{line}\n" for line in out)
+
+
+def shortened(reason: str, most: int) -> str:
+    """The first clauses of a reason, up to `most` characters; a number is never cut in two."""
+    if len(reason) <= most:
+        return reason
+    kept, _, _ = reason[:most].rpartition("; ")
+    return f"{kept}; …" if kept else reason[: most - 1].rpartition(" ")[0] + " …"
 
 
 def _proven(details: Mapping[str, Any], judged: str) -> Iterator[str]:

@@ -8,11 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+import numpy as np
+
 from engine.errors import InputError
-from engine.ptx.lanes import Lanes
+from engine.ptx.lanes import Bools, Lanes
 from engine.ptx.machine import Exit, Jump, Machine, Outcome, Park, Run
 from engine.ptx.registers import Fetch, Registers, Store, Values
-from engine.ptx.syntax import WIDTHS, Address, Instruction, Operand, Register, Symbol, Vector
+from engine.ptx.syntax import (
+    WIDTHS,
+    Address,
+    Instruction,
+    Operand,
+    Register,
+    Symbol,
+    Vector,
+    registers,
+)  # fmt: skip
 
 Decoder = Callable[["Site"], Run]
 
@@ -29,10 +40,7 @@ class Site:
         return self.at.type
 
     def refuse(self, words: str) -> InputError:
-        """A refusal at the source line, and at each line that this was inlined at."""
-        chain = self.at.source.chain() if self.at.source else ()
-        where = " in ".join(map(str, chain))
-        return InputError(f"{where}{': ' if where else ''}{self.at}: {words}")
+        return self.at.refused(words)
 
     def takes(self, *modifiers: str | Iterable[str]) -> None:
         """Refuses an instruction with a modifier that is not among these or a type."""
@@ -90,7 +98,7 @@ class Site:
             if place is None:
                 raise self.refuse(f"{base.name} is not known")
             constant = self.registers.constant(place + offset, "u64")
-            return lambda lanes: constant[lanes.at]
+            return lambda lanes: constant[:, : len(lanes)]
         wide = (
             "u64"
             if not isinstance(base, Register) or self.registers.width(base.name) == 8
@@ -102,8 +110,13 @@ class Site:
         return lambda lanes: fetch(lanes).view("i8") + offset
 
 
-def decode(machine: Machine, families: Iterable[dict[str, Decoder]]) -> list[Run]:
+def decode(
+    machine: Machine, families: Iterable[dict[str, Decoder]], pure: frozenset[str]
+) -> list[Run]:
     """The functions of all instructions of the machine's kernel.
+
+    Args:
+        pure: the names of instructions that do nothing but write registers.
 
     Raises:
         InputError: at the first instruction that is not executed yet, with its source line.
@@ -112,14 +125,17 @@ def decode(machine: Machine, families: Iterable[dict[str, Decoder]]) -> list[Run
     for family in families:
         table |= family
     out: list[Run] = []
-    for at in machine.kernel.code:
+    for place, at in enumerate(machine.kernel.code):
         site = Site(machine, at)
         decoder = table.get(at.name)
         if decoder is None:
             raise site.refuse("this instruction is not executed yet")
         run = machine.matmuls.fragments.watch(at, decoder(site))
         if at.guard is not None:
-            run = _branch(site, run) if at.name in ("bra", "brx") else guarded(site, run)
+            if at.name in ("bra", "brx"):
+                run = _branch(site, run, _passed_over(machine, place, pure), out)
+            else:
+                run = guarded(site, run)
         out.append(run)
     return out
 
@@ -161,11 +177,60 @@ def guarded(site: Site, run: Run) -> Run:
     return guard
 
 
-def _branch(site: Site, run: Run) -> Run:
-    """A branch whose guard says who takes it."""
+def _passed_over(machine: Machine, place: int, pure: frozenset[str]) -> range:
+    """The instructions that a branch passes over, where they write registers alone and nothing
+    else leads to them: ptxas makes such a branch a choice of values."""
+    at, kernel = machine.kernel.code[place], machine.kernel
+    target = at.operands[0] if at.operands else None
+    end = kernel.labels.get(target.name, 0) if isinstance(target, Symbol) else 0
+    over = range(place + 1, end)
+    led_to = any(p in over for p in kernel.labels.values())
+    return range(0) if led_to or any(kernel.code[k].name not in pure for k in over) else over
+
+
+def _choose(
+    machine: Machine, lanes: Lanes, differs: Bools, passed: Values, over: range, code: list[Run]
+) -> None:
+    """Executes what some lanes pass over in one world and not in the other.
+
+    Args:
+        differs: these lanes.
+        passed: [2, lanes], in which world each passes it over.
+    """
+    inner = lanes.where(differs)
+    assert inner is not None
+    written = {n for k in over for n in registers(machine.kernel.code[k].operands[:1])}
+    arrays = [machine.registers.array(name) for name in written]
+    before = [array[inner.at].copy() for array in arrays]
+    for k in over:
+        code[k](inner)
+    keep = passed[:, differs]
+    for array, old in zip(arrays, before, strict=True):
+        mask = keep.reshape(*keep.shape, *[1] * (old.ndim - 2))
+        array[inner.at] = np.where(mask, old, array[inner.at])
+
+
+def _branch(site: Site, run: Run, over: range, code: list[Run]) -> Run:
+    """A branch whose guard says who takes it.
+
+    Args:
+        over: what it passes over, where that writes registers alone.
+        code: of the whole kernel, when it runs.
+    """
     taken = _predicate(site)
+    guard, machine = site.at.guard, site.machine
+    assert guard is not None
+    fetch = site.registers.fetch(guard, "pred", site.at)
 
     def branch(lanes: Lanes) -> Outcome | None:
+        if over:
+            passed = fetch(lanes)
+            differs = passed[0] != passed[1]
+            if np.count_nonzero(differs):
+                _choose(machine, lanes, differs, passed, over, code)
+                outcome = run(lanes)
+                assert isinstance(outcome, Jump)
+                return Jump(passed[0] | differs, outcome.target)
         mask = taken(lanes)
         if not mask.any():
             return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -77,6 +78,55 @@ def exact_fma(a: Array, b: Array, c: Array) -> Array:
     return sum_to_odd(product, c.astype(np.float64))
 
 
+_SPLIT = 2.0**27 + 1
+
+
+def fma64(a: Array, b: Array, c: Array) -> Array:
+    """a * b + c in f64, rounded once to nearest even: the product and its error, two exact sums,
+    and the sum of their errors rounded to odd (Boldo and Melquiond 2008, "Fma").
+
+    Near the ends of the range, where the errors are no f64 themselves, each is a fraction.
+    """
+    high = a * b
+    (ah, al), (bh, bl) = _split(a), _split(b)
+    low = ((ah * bh - high) + ah * bl + al * bh) + al * bl
+    t, t_low = _two_sum(c, low)
+    v, v_low = _two_sum(high, t)
+    out: Array = v + sum_to_odd(t_low, v_low)
+    parts = [np.broadcast_to(x, out.shape) for x in (a, b, c)]
+    once = (high == 0) | (c == 0) | ~np.isfinite(a) | ~np.isfinite(b) | ~np.isfinite(c)
+    out = np.where(once, high + c, out)
+    far = np.zeros(out.shape, np.bool_)
+    for x in (*parts, high):
+        far |= (np.abs(x) < 2.0**-450) | (np.abs(x) > 2.0**450)
+    far &= np.isfinite(parts[0]) & np.isfinite(parts[1]) & np.isfinite(parts[2])
+    for at in zip(*np.nonzero(far), strict=True):
+        one, two, three = (float(p[at]) for p in parts)
+        exact = Fraction(one) * Fraction(two) + Fraction(three)
+        if exact:
+            try:
+                out[at] = exact.numerator / exact.denominator
+            except OverflowError:
+                out[at] = np.inf if exact > 0 else -np.inf
+        else:
+            out[at] = one * two + three
+    return out
+
+
+def _split(x: Array) -> tuple[Array, Array]:
+    """x as two numbers of half its bits (Dekker 1971)."""
+    big = _SPLIT * x
+    high = big - (big - x)
+    return high, x - high
+
+
+def _two_sum(a: Array, b: Array) -> tuple[Array, Array]:
+    """a + b, and its error."""
+    total = a + b
+    back = total - a
+    return total, (a - (total - back)) + (b - back)
+
+
 def smaller(a: Array, b: Array) -> Array:
     """The minimum, where NaN counts only if both are, and -0 is below 0."""
     out = np.fmin(a, b)
@@ -96,6 +146,43 @@ def nan_or(pick: Callable[[Array, Array], Array]) -> Callable[[Array, Array], Ar
         return np.where(np.isnan(a) | np.isnan(b), a.dtype.type(np.nan), pick(a, b))
 
     return function
+
+
+def _eight_bits(exponent: int, fraction: int, bias: int, finite: int) -> Array:
+    """The numbers of all bytes of an 8-bit float; above the byte `finite` of either sign are NaN,
+    and infinity before them where fractions of the last exponent are left for it."""
+    byte = np.arange(128)
+    e, f = byte >> fraction, (byte & (1 << fraction) - 1) / 2.0**fraction
+    value = np.where(e == 0, f * 2.0 ** (1 - bias), (1 + f) * np.exp2(e - bias))
+    value[finite + 1 :] = np.nan
+    if finite + 1 == (1 << exponent) - 1 << fraction:
+        value[finite + 1] = np.inf
+    return np.concatenate([value, -value]).astype(np.float32)
+
+
+# The largest finite byte, and what each byte is (OCP 8-bit Floating Point Specification, 1.0).
+_FINITE = {"e4m3": 0x7E, "e5m2": 0x7B}
+EIGHT_BITS = {"e4m3": _eight_bits(4, 3, 7, _FINITE["e4m3"]),
+              "e5m2": _eight_bits(5, 2, 15, _FINITE["e5m2"])}  # fmt: skip
+
+
+def from_eight(bytes_: Array, kind: str) -> Array:
+    """Bytes of e4m3 or e5m2 to float32."""
+    out: Array = EIGHT_BITS[kind][bytes_]
+    return out
+
+
+def to_eight(x: Array, kind: str) -> Array:
+    """Rounds to e4m3 or e5m2, to nearest even, what is beyond to the largest (.satfinite); the
+    bytes. NaN is 0x7F."""
+    steps = EIGHT_BITS[kind][: _FINITE[kind] + 1].astype(np.float64)
+    size = np.minimum(np.abs(np.where(np.isnan(x), 0.0, x)).astype(np.float64), steps[-1])
+    above = np.searchsorted(steps, size)
+    below = np.maximum(above - 1, 0)
+    up, down = steps[above] - size, size - steps[below]
+    near = np.where((up < down) | ((up == down) & (above % 2 == 0)), above, below)
+    byte = near | np.where(np.signbit(x), 0x80, 0)
+    return np.where(np.isnan(x), 0x7F, byte).astype(np.uint8)
 
 
 def halves(x: Array) -> Array:

@@ -16,23 +16,34 @@ Bools = np.ndarray[Any, np.dtype[np.bool_]]
 class Lanes:
     """Threads by number, rising. Thread `t` of block `b` of a batch is `b * threads + t`.
 
-    `at` indexes an array of shape [2, all threads] and is a slice where the threads are neighbours,
-    since a slice copies nothing.
+    `of` reads and `put` writes their part of an array of shape [2, all threads]. `near`: the
+    threads are neighbours, so that a slice, which copies nothing, does it.
     """
 
-    __slots__ = ("__dict__", "at", "bases", "parties", "threads")
+    __slots__ = ("__dict__", "at", "bases", "near", "parties", "threads")
 
     def __init__(self, threads: Ints) -> None:
         self.threads = threads
         first, last = int(threads[0]), int(threads[-1])
-        near = last - first + 1 == len(threads)
-        self.at: Any = (slice(None), slice(first, last + 1) if near else threads)
+        self.near = last - first + 1 == len(threads)
+        self.at: Any = (slice(None), slice(first, last + 1) if self.near else threads)
         # What is known of these lanes by who asks for it, for as long as it holds.
         self.parties: dict[Any, Any] = {}
         self.bases: dict[tuple[int, int], Ints] = {}
 
     def __len__(self) -> int:
         return len(self.threads)
+
+    def of(self, array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        """[2, all threads] -> [2, lanes]; `take` needs a sixth of the time of an index."""
+        return array[self.at] if self.near else array.take(self.threads, 1)
+
+    def put(self, array: np.ndarray[Any, Any], values: np.ndarray[Any, Any]) -> None:
+        """Writes [2, lanes]: one world after the other, in a third of the time of both at once."""
+        if self.near:
+            array[self.at] = values
+        else:
+            array[0][self.threads], array[1][self.threads] = values
 
     @cached_property
     def warps(self) -> Ints:

@@ -28,16 +28,18 @@ from engine.ptx.isa import (
     wmma,
 )
 from engine.ptx.isa.observe import Observer
+from engine.ptx.lanes import WARP
 from engine.ptx.machine import MOST, Machine
 from engine.ptx.mbarriers import MBarriers
 from engine.ptx.memory import Memory, Tensor
-from engine.ptx.ordering import Clocks, History
+from engine.ptx.ordering import Between, Clocks, History, fences_gpu
 from engine.ptx.registers import Registers, Values
 from engine.ptx.syntax import Kernel, Module, Variable, width
 
 FAMILIES = (arithmetic.OPS, bits.OPS, functions.OPS, convert.OPS, compare.OPS, data.OPS,
             control.OPS, warp.OPS, matrix.OPS, mbarrier.OPS, bulk.OPS, wgmma.OPS,
             wmma.OPS)  # fmt: skip
+PURE = frozenset({"mov", *arithmetic.OPS, *bits.OPS, *functions.OPS, *convert.OPS, *compare.OPS})
 MOST_THREADS = 4096  # that execute together: with more, it is numpy's own loops that take the time
 # Their number times the bytes of a block's shared memory, of which each warp's accesses are noted.
 MOST_NOTED = 1 << 28
@@ -71,7 +73,7 @@ class Outcome:
 
 def run(
     module: Module, launch: Launch, tensors: list[Tensor], seed: int | None = None,
-    most: int = MOST, observer: Observer | None = None,
+    most: int = MOST, observer: Observer | None = None, own: dict[str, Tensor] | None = None,
 ) -> Outcome:  # fmt: skip
     """Executes every thread of every block; the tensors hold what the kernel left in them.
 
@@ -80,6 +82,8 @@ def run(
         most: instructions of a batch of blocks after which the kernel counts as endless.
         observer: executes the `observe` instructions of a source that has such; values count then,
             and what orders accesses is not looked at.
+        own: the module's variables in global and constant memory by name, as launches before left
+            them; those that are missing are added.
 
     Raises:
         InputError: for a kernel that is not there, or what is not executed yet.
@@ -97,12 +101,17 @@ def run(
     batch = _together(module, kernel, launch)
     instructions = thread_instructions = 0
     before: History | None = None
+    own = {} if own is None else own
+    for v in (*module.variables, *kernel.variables):
+        if v.space in ("global", "const"):
+            own.setdefault(v.name, Tensor(v.name, np.frombuffer(v.initial, np.uint8).copy()))
+    between = Between() if any(map(fences_gpu, kernel.code)) else None
     for first in range(0, total, batch):
         count = min(batch, total - first)
-        machine = _machine(module, kernel, launch, tensors, first, count, findings,
-                           observer is None)  # fmt: skip
-        own = observer.ops if observer else {}
-        machine.code = decode(machine, (*FAMILIES, own))
+        machine = _machine(module, kernel, launch, tensors, own, first, count, findings,
+                           between, observer is None)  # fmt: skip
+        observed = observer.ops if observer else {}
+        machine.code = decode(machine, (*FAMILIES, observed), PURE)
         if before is None:
             _resources(module, machine, findings)
         else:
@@ -120,8 +129,13 @@ def run(
 
 def _together(module: Module, kernel: Kernel, launch: Launch) -> int:
     """How many blocks execute together."""
-    threads, shared = int(np.prod(launch.block)), launch.shared + _static(module, kernel)[1]
+    threads, shared = whole_warps(launch), launch.shared + _static(module, kernel)[1]
     return max(1, min(MOST_THREADS // threads, MOST_NOTED // max(threads * shared, 1)))
+
+
+def whole_warps(launch: Launch) -> int:
+    """Threads of a block, counted in whole warps."""
+    return -(-int(np.prod(launch.block)) // WARP) * WARP
 
 
 def _static(module: Module, kernel: Kernel) -> tuple[dict[str, int], int]:
@@ -172,29 +186,27 @@ def _reallocation(machine: Machine) -> None:
 
 
 def _machine(
-    module: Module, kernel: Kernel, launch: Launch, tensors: list[Tensor], first: int, count: int,
-    findings: Findings, ordered: bool,
+    module: Module, kernel: Kernel, launch: Launch, tensors: list[Tensor], own: dict[str, Tensor],
+    first: int, count: int, findings: Findings, between: Between | None, ordered: bool,
 ) -> Machine:  # fmt: skip
-    threads = int(np.prod(launch.block))
-    if threads % 32:
-        raise InputError(f"{kernel.name}: blocks of {threads} threads are not executed yet")
-    clocks = Clocks(count, threads // 32, first)
+    threads = whole_warps(launch)
+    clocks = Clocks(count, threads // WARP, first, between)
     variables = (*module.variables, *kernel.variables)
     shared, static = _static(module, kernel)
     local, local_bytes = layout(tuple(v for v in variables if v.space == "local"))
-    constants = [v for v in variables if v.space in ("global", "const")]
-    pieces = [*tensors, *(Tensor(v.name, np.frombuffer(v.initial, np.uint8)) for v in constants)]
+    pieces = [*tensors, *own.values()]
     memory = Memory(
         pieces, count, threads, static + launch.shared, -(-local_bytes // 16) * 16,
         launch.parameters, clocks, findings, _granule(kernel), first,
         {at.line: at for at in kernel.code}, ordered,
     )  # fmt: skip
     registers = Registers(kernel.registers, count * threads, _special(launch, first, count))
-    machine = Machine(kernel, registers, memory, clocks, findings, count, threads)
+    machine = Machine(kernel, registers, memory, clocks, findings, count, threads,
+                      int(np.prod(launch.block)))  # fmt: skip
     machine.symbols = {**shared, **local}
     machine.symbols |= {p.name: p.offset for p in kernel.parameters}
-    for k, variable in enumerate(constants, start=len(tensors)):
-        machine.symbols[variable.name] = memory.address(k)
+    for k, name in enumerate(own, start=len(tensors)):
+        machine.symbols[name] = memory.address(k)
     machine.barriers = Barriers(machine)
     machine.copies = copies.Copies(machine)
     machine.mbarriers = MBarriers(machine)
@@ -212,7 +224,7 @@ def _granule(kernel: Kernel) -> int:
 def _special(launch: Launch, first: int, count: int) -> dict[str, Values]:
     """What the hardware's registers hold: [2, threads] each."""
     x, y, _ = launch.block
-    threads = int(np.prod(launch.block))
+    threads = whole_warps(launch)
     thread = np.tile(np.arange(threads), count)
     block = np.repeat(np.arange(first, first + count), threads)
     gx, gy, _ = launch.grid
@@ -232,8 +244,12 @@ def _special(launch: Launch, first: int, count: int) -> dict[str, Values]:
         values[f"%nctaid.{axis}"] = np.full(len(thread), launch.grid[k])
         values[f"%cluster_ctaid.{axis}"] = np.zeros(len(thread), np.int64)
         values[f"%cluster_nctaid.{axis}"] = np.ones(len(thread), np.int64)
+        values[f"%clusterid.{axis}"] = values[f"%ctaid.{axis}"]
+        values[f"%nclusterid.{axis}"] = values[f"%nctaid.{axis}"]
     values["%cluster_ctarank"] = np.zeros(len(thread), np.int64)
     values["%cluster_nctarank"] = np.ones(len(thread), np.int64)
+    values["%nwarpid"] = np.full(len(thread), threads // WARP)
+    values["%dynamic_smem_size"] = np.full(len(thread), launch.shared)
     return {
         name: np.broadcast_to(v.astype(np.uint32), (2, len(thread))) for name, v in values.items()
     }

@@ -81,14 +81,18 @@ class Machine:
 
     def __init__(
         self, kernel: Kernel, registers: Registers, memory: Memory, clocks: Clocks,
-        findings: Findings, blocks: int, threads: int,
+        findings: Findings, blocks: int, threads: int, present: int = 0,
     ) -> None:  # fmt: skip
+        """Args:
+        threads: of a block, in whole warps; `present` of them are there (0: all).
+        """
         self.kernel, self.registers, self.memory = kernel, registers, memory
         self.clocks, self.findings = clocks, findings
         self.blocks, self.threads = blocks, threads
         self.code: list[Run] = []
         self.groups: list[Group] = []
-        self.alive = np.ones(blocks * threads, np.bool_)
+        # A block's last warp may have fewer threads than 32: the others have ended.
+        self.alive = np.tile(np.arange(threads) < (present or threads), blocks)
         self.executed = 0  # instructions, each counted once for all lanes together
         self.executed_threads = 0
         # What lands by itself: asked when nothing else can go on; true if something happened.
@@ -114,7 +118,7 @@ class Machine:
                 as far as they can; None: all go together.
             most: instructions after which the kernel counts as endless.
         """
-        everyone = Lanes(np.arange(self.blocks * self.threads, dtype=np.int64))
+        everyone = Lanes(np.flatnonzero(self.alive))
         self.groups = [Group(0, everyone)]
         if seed is not None:
             together = 4 if any(at.name == "wgmma" for at in self.kernel.code) else 1

@@ -13,7 +13,7 @@ import numpy as np
 
 from engine.ptx.lanes import Lanes
 from engine.ptx.machine import Key, Machine, Outcome, Park
-from engine.ptx.ordering import BULK, Clock
+from engine.ptx.ordering import BULK, COPIES, Clock
 from engine.ptx.syntax import Instruction
 
 Array = np.ndarray[Any, Any]
@@ -82,9 +82,11 @@ class MBarriers:
 
     def arrive(
         self, lanes: Lanes, address: Array, count: Array | None, expect: Array | None,
-        at: Instruction,
-    ) -> None:  # fmt: skip
-        """Each lane expects `expect` bytes more, then arrives `count` times."""
+        at: Instruction, drops: bool = False,
+    ) -> Array:  # fmt: skip
+        """Each lane expects `expect` bytes more, then arrives `count` times; the phases that they
+        arrived in. `drops`: so many fewer arrivals make a phase from the next one on."""
+        phases = np.zeros(len(lanes), np.uint64)
         self.uses(lanes, address, at)
         keys = self.place(lanes, address, at)
         groups: dict[tuple[int, int], list[int]] = {}
@@ -94,10 +96,12 @@ class MBarriers:
             barrier = self.find(key, lanes, at)
             if barrier is None:
                 continue
+            phases[members] = barrier.phase
             if expect is not None:
                 barrier.bytes += int(expect[members].sum())
             if count is not None:
                 arrivals = int(count[members].sum())
+                barrier.expected -= arrivals if drops else 0
                 warps = np.unique(lanes.warp_of[members])
                 self.machine.clocks.release(warps, barrier.clock)
                 barrier.pending -= arrivals
@@ -106,17 +110,27 @@ class MBarriers:
                     self.machine.report("barrier misuse", at, words, lanes)
                     barrier.pending = 0
             self.settle(key, barrier)
+        return phases
 
     def complete(self, key: tuple[int, int], count: int, warp: int, epoch: int) -> None:
         """Bytes have arrived that a warp's bulk copy of an epoch brought."""
         barrier = self.at.get(key)
         if barrier is None:
             return
-        clocks = self.machine.clocks
-        agent = clocks.agent(BULK, warp)
+        agent = self.machine.clocks.agent(BULK, warp)
         for clock in (barrier.clock.known, barrier.clock.fenced):
             clock[agent] = max(clock[agent], epoch)
         barrier.bytes -= count
+        self.settle(key, barrier)
+
+    def copied(self, key: tuple[int, int], arrivals: int, warp: int, epoch: int) -> None:
+        """Threads of a warp arrive, whose cp.async copies up to an epoch have landed."""
+        barrier = self.at.get(key)
+        if barrier is None:
+            return
+        agent = self.machine.clocks.agent(COPIES, warp)
+        barrier.clock.known[agent] = max(barrier.clock.known[agent], epoch)
+        barrier.pending -= arrivals
         self.settle(key, barrier)
 
     def settle(self, key: tuple[int, int], barrier: MBarrier) -> None:
@@ -125,20 +139,23 @@ class MBarriers:
             return
         barrier.done, barrier.clock = barrier.clock, barrier.done
         # What a phase knew is known in all later ones.
-        barrier.clock.known[:] = barrier.done.known
-        barrier.clock.fenced[:] = barrier.done.fenced
+        barrier.clock.all[:] = barrier.done.all
         barrier.pending = barrier.expected
         barrier.phase += 1
         self.machine.wake(("mbarrier", *key))
 
-    def test(self, lanes: Lanes, address: Array, parity: Array, at: Instruction) -> Array:
-        """Whether the phase of a parity is complete, for each lane; those who see so acquire it."""
+    def test(
+        self, lanes: Lanes, address: Array, phase: Array, by_parity: bool, at: Instruction
+    ) -> Array:
+        """Whether a phase, by its parity or its number, is complete, for each lane; those who see
+        so acquire it."""
         self.uses(lanes, address, at)
         out = np.zeros(len(lanes), np.bool_)
         warps = lanes.warp_of
         for k, key in enumerate(self.place(lanes, address, at)):
             barrier = self.find(key, lanes, at)
-            if barrier is None or barrier.phase & 1 == int(parity[k]) & 1:
+            now = 0 if barrier is None else barrier.phase & 1 if by_parity else barrier.phase
+            if barrier is None or now == int(phase[k]) & (1 if by_parity else -1):
                 continue
             out[k] = True
             if not k or warps[k] != warps[k - 1]:

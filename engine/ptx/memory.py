@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from engine.errors import InputError
 from engine.ptx.findings import Finding, Findings
 from engine.ptx.lanes import Lanes
 from engine.ptx.ordering import THREADS, Clocks, History
@@ -220,8 +219,7 @@ class Memory:
         """The space of generic addresses, and where in it they are."""
         spaces = where >> SPACE
         if np.count_nonzero(spaces != spaces[:1]) and int(spaces.max()) >= LOCAL >> int(SPACE):
-            place = f"{at.source}: {at}" if at.source else str(at)
-            raise InputError(f"{place}: lanes at several state spaces are not executed yet")
+            raise at.refused("lanes at several state spaces are not executed yet")
         if where[0] >= SHARED:
             return "shared", where - SHARED
         if where[0] >= LOCAL:
@@ -278,13 +276,21 @@ class Memory:
     # Accesses.
 
     def load(
-        self, space: str, address: Values, size: int, lanes: Lanes, at: Instruction, lane: int = -1
-    ) -> tuple[str, Values, Values]:
-        """Checks a load of `size` bytes for each lane: the space, the offsets, and which exist."""
+        self, space: str, address: Values, size: int, lanes: Lanes, at: Instruction,
+        lane: int = -1, meets: bool = False,
+    ) -> tuple[str, Values, Values]:  # fmt: skip
+        """Checks a load of `size` bytes for each lane: the space, the offsets, and which exist.
+
+        Args:
+            meets: whether blocks meet here (`Between`), rather than race.
+        """
         space, offset, inside = self.place(space, address, size, lanes, at, "reads")
         if np.count_nonzero(inside) < len(inside):
             offset = np.where(inside, offset, 0)
-        self.order(space, offset, size, lanes, at, False, lane=lane)
+        if meets and space == "global" and self.clocks.between is not None:
+            self.clocks.meet(offset, lanes, True, False)
+        else:
+            self.order(space, offset, size, lanes, at, False, lane=lane)
         return space, offset, inside
 
     def read(self, space: str, offset: Values, item: int) -> Values:
@@ -333,8 +339,9 @@ class Memory:
             )
 
     def store(
-        self, space: str, address: Values, size: int, lanes: Lanes, at: Instruction, lane: int = -1
-    ) -> tuple[str, Values, Any]:
+        self, space: str, address: Values, size: int, lanes: Lanes, at: Instruction,
+        lane: int = -1, meets: bool = False,
+    ) -> tuple[str, Values, Any]:  # fmt: skip
         """Checks a store of `size` bytes for each lane: the space, the offsets, and which exist."""
         space, offset, inside = self.place(space, address, size, lanes, at, "writes")
         if np.count_nonzero(inside) < len(inside):
@@ -342,7 +349,10 @@ class Memory:
             if kept is None:
                 return space, offset[:0], inside
             offset, lanes = offset[inside], kept
-        self.order(space, offset, size, lanes, at, True, lane=lane)
+        if meets and space == "global" and self.clocks.between is not None:
+            self.clocks.meet(offset, lanes, False, True)
+        else:
+            self.order(space, offset, size, lanes, at, True, lane=lane)
         return space, offset, inside
 
     def write(self, space: str, offset: Values, values: Values, item: int) -> None:

@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from engine.ptx.lanes import Lanes
+from engine.ptx.syntax import Instruction
 
 Array = np.ndarray[Any, Any]
 
@@ -33,19 +34,66 @@ SEVERAL, ALL = 63, 62
 LANES, ONE, MOST = np.array(6, np.int32), np.array(1, np.int32), np.array(63, np.uint32)
 
 
-@dataclass(slots=True)
 class Clock:
-    """What is known of each agent's epochs, and which of them the asynchronous proxy sees."""
+    """What is known of each agent's epochs, which of them the asynchronous proxy sees, and which
+    other blocks may see: rows of one array."""
 
-    known: Array
-    fenced: Array
+    def __init__(self, agents: int) -> None:
+        self.all = np.zeros((3, agents), np.int32)
+        self.known, self.fenced, self.offered = self.all
 
-    def join(self, other: Clock) -> None:
-        np.maximum(self.known, other.known, out=self.known)
-        np.maximum(self.fenced, other.fenced, out=self.fenced)
 
-    def copy(self) -> Clock:
-        return Clock(self.known.copy(), self.fenced.copy())
+View = dict[int, Array]  # of blocks by number: the epochs of their agents that are known
+
+
+class Between:
+    """What blocks of a grid know of each other (PTX ISA, "Release and Acquire Patterns"): what came
+    before a fence of the whole GPU in a warp, and an atomic of it after that, comes before what
+    another block does behind a fence after its own atomic of the same place.
+
+    Atomics and accesses that are volatile, relaxed, acquire or release meet at their places.
+    """
+
+    def __init__(self) -> None:
+        self.met: dict[int, View] = {}  # by block, and known there from its next fence on
+        self.known: dict[int, View] = {}
+        self.passed: dict[int, View] = {}  # what was known at a block's last fence
+        self.places: dict[int, View] = {}
+
+    def fence(self, block: int) -> None:
+        known = self.known.setdefault(block, {})
+        _join(known, self.met.pop(block, {}))
+        self.passed[block] = dict(known)
+
+    def meet(self, place: int, block: int, offered: Array, reads: bool, writes: bool) -> None:
+        here = self.places.setdefault(place, {})
+        if reads:
+            _join(self.met.setdefault(block, {}), here)
+        if writes:
+            _join(here, self.passed.get(block, {}) | {block: offered.copy()})
+
+    def unknown(self, now: Array, then: Array, agents: Array, stamps: Array) -> Array:
+        """Which accesses of the blocks `then` the blocks `now` do not know of."""
+        out = np.ones(len(now), np.bool_)
+        for a, b in sorted({*zip(now.tolist(), then.tolist(), strict=True)}):
+            clock = self.known.get(a, {}).get(b)
+            if clock is not None:
+                here = (now == a) & (then == b)
+                out[here] = stamps[here] >> LANES > clock[agents[here]]
+        return out
+
+
+def fences_gpu(at: Instruction) -> bool:
+    """Whether an instruction orders what a warp did for other blocks."""
+    fence = at.name in ("fence", "membar") and not at.has("proxy")
+    own = fence or at.has("release") or at.has("acq_rel") or at.has("acquire")
+    return own and any(at.has(scope) for scope in ("gl", "gpu", "sys"))
+
+
+def _join(into: View, other: View) -> None:
+    for block, clock in other.items():
+        old = into.get(block)
+        into[block] = clock if old is None else np.maximum(old, clock)
 
 
 class Clocks:
@@ -55,12 +103,15 @@ class Clocks:
     but for the one that it is in.
     """
 
-    def __init__(self, blocks: int, warps: int, first_block: int = 0) -> None:
+    def __init__(
+        self, blocks: int, warps: int, first_block: int = 0, between: Between | None = None
+    ) -> None:
+        self.between = between
         self.blocks, self.per_block, self.first_block = blocks, warps, first_block
         self.agents = 4 * warps
-        self.known = np.zeros((blocks * warps, self.agents), np.int32)
+        self.all = np.zeros((3, blocks * warps, self.agents), np.int32)  # as `Clock` has them
+        self.known, self.fenced, self.offered = self.all
         self.knows = self.known.reshape(-1)
-        self.fenced = np.zeros_like(self.known)
         # The epoch in which an agent's accesses are made: beyond what anyone has learnt.
         self.epoch = np.ones((blocks, self.agents), np.int32)
         self.changes = 0  # of epochs
@@ -76,16 +127,14 @@ class Clocks:
     def release(self, warps: Array, into: Clock) -> None:
         """What the warps did and know goes into a barrier's clock; they begin new epochs."""
         self.advance(THREADS, warps)
-        np.maximum(into.known, self.known[warps].max(0), out=into.known)
-        np.maximum(into.fenced, self.fenced[warps].max(0), out=into.fenced)
+        np.maximum(into.all, self.all[:, warps].max(1), out=into.all)
 
     def acquire(self, warps: Array, clock: Clock) -> None:
         """The warps learn what a barrier's clock holds."""
-        self.known[warps] = np.maximum(self.known[warps], clock.known)
-        self.fenced[warps] = np.maximum(self.fenced[warps], clock.fenced)
+        self.all[:, warps] = np.maximum(self.all[:, warps], clock.all[:, None])
 
     def empty(self) -> Clock:
-        return Clock(np.zeros(self.agents, np.int32), np.zeros(self.agents, np.int32))
+        return Clock(self.agents)
 
     def fence(self, warps: Array) -> None:
         """fence.proxy.async: what the warps did and know is visible to the asynchronous proxy.
@@ -94,6 +143,23 @@ class Clocks:
         """
         self.advance(THREADS, warps)
         self.fenced[warps] = np.maximum(self.fenced[warps], self.known[warps])
+
+    def fence_gpu(self, warps: Array) -> None:
+        """A fence of the whole GPU, for what other blocks know of these warps."""
+        if self.between is None:
+            return
+        self.advance(THREADS, warps)
+        self.offered[warps] = np.maximum(self.offered[warps], self.known[warps])
+        for block in np.unique(warps // self.per_block).tolist():
+            self.between.fence(block + self.first_block)
+
+    def meet(self, places: Array, lanes: Lanes, reads: bool, writes: bool) -> None:
+        """Accesses at which blocks meet, of these bytes of global memory."""
+        if self.between is None:
+            return
+        for place, warp in zip(places.tolist(), lanes.warp_of.tolist(), strict=True):
+            block = warp // self.per_block + self.first_block
+            self.between.meet(place, block, self.offered[warp], reads, writes)
 
     def advance(self, kind: int, warps: Array) -> None:
         """Accesses of these agents from here on are of a new epoch."""
@@ -160,8 +226,8 @@ class Party:
 class History:
     """Who last touched each granule of one memory: a write, and the reads since.
 
-    For memory that several blocks share (`shared_by_blocks`), an access of another block is never
-    ordered: blocks of a grid run in any order.
+    For memory that several blocks share (`shared_by_blocks`), accesses of two blocks are ordered
+    by what they know of each other alone: blocks of a grid run in any order.
     """
 
     def __init__(self, granules: int, clocks: Clocks, shared_by_blocks: bool) -> None:
@@ -194,7 +260,11 @@ class History:
         if np.count_nonzero(bad):
             bad &= ~party.follows(writer, stamps)
         if self.shared:
-            bad |= (self.write_block[at] != party.block) & (writer >= 0)
+            block = self.write_block[at]
+            elsewhere: Array = (block != party.block) & (writer >= 0)
+            if np.count_nonzero(elsewhere):
+                bad &= ~elsewhere
+                bad |= self._unknown(elsewhere, party, block, writer, stamps)
         if not np.count_nonzero(bad):
             return None
         k = int(bad.argmax())
@@ -203,6 +273,19 @@ class History:
             self.shared and self.write_block[at[k]] != party.block[k]
         )
         return Conflict(k, kind, int(self.write_line[at[k]]), "wrote", bool(lanes))
+
+    def _unknown(
+        self, elsewhere: Array, party: Party, block: Array, agent: Array, stamps: Array
+    ) -> Array:
+        """Of accesses of other blocks those that nothing orders before this one."""
+        between = self.clocks.between
+        if between is None:
+            return elsewhere
+        out = elsewhere.copy()
+        out[elsewhere] = between.unknown(
+            *(x[elsewhere] for x in (party.block, block, agent, stamps))
+        )
+        return out
 
     def _unfenced(self, at: Array, party: Party) -> Conflict | None:
         """The first granule that the asynchronous proxy reads, and that no fence made visible."""
@@ -222,8 +305,12 @@ class History:
             conflict = self._unfenced(at, party)
         if self.shared:
             before = self.read_block[at]
-            if np.count_nonzero(before != party.block):
-                after = np.where((before == -1) | (before == party.block), party.block, -2)
+            elsewhere = before != party.block
+            if np.count_nonzero(elsewhere):
+                elsewhere &= before != -1
+                late = self._unknown(elsewhere & (before != -2), party, before, self.reader[at],
+                                     self.read_stamp[at])  # fmt: skip
+                after = np.where(late | (before == -2), -2, party.block)
                 self.read_block[at] = after
                 # Blocks of this very access read one place: the last of them stands for one only.
                 among = self.read_block[at] != after
@@ -278,7 +365,8 @@ class History:
             some: Array = ahead.any(1)
             return some
         block, stamps, reader = (x[at] for x in (self.read_block, self.read_stamp, self.reader))
-        late: Array = (block == -2) | ((block >= 0) & (block != party.block))
+        late: Array = block == -2
+        late |= self._unknown((block >= 0) & (block != party.block), party, block, reader, stamps)
         here = (block == party.block) & (stamps >> LANES > self.clocks.knows[party.row + reader])
         late |= here & ~party.follows(reader, stamps)
         return late

@@ -8,10 +8,11 @@ from __future__ import annotations
 import math
 import re
 from bisect import bisect_right
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from engine.errors import InputError
 from engine.ptx.contraction import contracted
+from engine.ptx.inline import Body, inlined
 from engine.ptx.syntax import (
     WIDTHS,
     Address,
@@ -43,7 +44,10 @@ _LABEL = re.compile(r"([$\w]+)\s*:(?!:)")
 _STATEMENT = re.compile(r"[^;{}]*(?:\{[^{}]*\}[^;{}]*)*;")
 _HEADER = re.compile(r"(?:\.visible\s+|\.weak\s+)*\.entry\s+([\w$.]+)\s*\(([^)]*)\)([^{;]*)\{")
 _SIZES = re.compile(r"\.(reqntid|maxntid|reqnctapercluster)\s+(\d+(?:\s*,\s*\d+)*)")
-_FUNCTION = re.compile(r"(?:\.visible\s+|\.weak\s+|\.extern\s+)*\.func\b[^{;]*[;{]")
+_FUNCTION = re.compile(
+    r"(?:\.visible\s+|\.weak\s+|\.extern\s+)*\.func\b\s*(?:\.noreturn\s*)?(?:\(([^)]*)\)\s*)?"
+    r"([\w$.]+)\s*(?:\(([^)]*)\))?[^{;]*[;{]"
+)
 _PARAMETER = re.compile(
     r"\.param\s+(?:\.align\s+(\d+)\s+)?\.(\w+)\s+(?:\.ptr\s*(?:\.\w+\s*)*(?:\.align\s+\d+)?\s*)?"
     r"([\w$]+)(?:\[(\d+)\])?"
@@ -53,7 +57,7 @@ _VARIABLE = re.compile(
     r"(?:\.align\s+(\d+)\s+)?\.(\w+)\s+([\w$]+)(?:\[(\d*)\])?\s*(?:=\s*(.*))?$",
     re.S,
 )
-_REGISTERS = re.compile(r"\.reg\s+\.(\w+)\s+(.*)$", re.S)
+_REGISTERS = re.compile(r"\.reg\s*\.(\w+)\s+(.*)$", re.S)
 _RANGE = re.compile(r"([%\w$]+)<(\d+)>$")
 _INSTRUCTION = re.compile(
     r"(?:@(!?)([%\w$]+)\s+)?([a-z][a-z0-9_]*)((?:\s*\.[\w:]+)*)\s*(.*)$", re.S
@@ -61,7 +65,7 @@ _INSTRUCTION = re.compile(
 _INTEGER = re.compile(r"[-+]?(?:0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)U?$")
 _SPECIAL = re.compile(r"%(?:n?tid|n?ctaid|nctaid|cluster_n?ctaid|cluster_ctarank|cluster_nctarank|"
                       r"n?clusterid|is_explicit_cluster|laneid|warpid|nwarpid|smid|nsmid|clock|"
-                      r"clock64|globaltimer|lanemask_\w+|dynamic_smem_size|total_smem_size|"
+                      r"clock64|clock_hi|globaltimer|globaltimer_lo|globaltimer_hi|lanemask_\w+|dynamic_smem_size|total_smem_size|"
                       r"reserved_smem_offset_\w+)"
                       r"(?:\.[xyz])?$")  # fmt: skip
 _HEADERS = (".version", ".address_size", ".target", ".pragma", ".section", ".noreturn")
@@ -91,6 +95,8 @@ class _Parser:
         self.starts = [0, *(m.end() for m in re.finditer("\n", self.text))]
         self.files = {int(m[1]): m[2] for m in _FILE.finditer(self.text)}
         self.blocks = 0
+        self.functions: dict[str, tuple[re.Match[str], int]] = {}  # with where their bodies end
+        self.bodies: dict[str, Body] = {}  # of those that are called
 
     def line(self, at: int) -> int:
         return bisect_right(self.starts, at)
@@ -100,18 +106,20 @@ class _Parser:
 
     def module(self) -> Module:
         text, at = self.text, 0
-        kernels: dict[str, Kernel] = {}
+        kernels: list[tuple[re.Match[str], int]] = []
         variables: list[Variable] = []
         target = re.search(r"\.target\s+(\w+)", text)
         while at < len(text):
             if (m := _SPACE.match(text, at)) or (m := _FILE.match(text, at)):
                 at = m.end()
             elif m := _HEADER.match(text, at):
-                kernel, at = self.kernel(m)
-                kernels[kernel.name] = kernel
+                at = self.close(m.end())
+                kernels.append((m, at))
             elif m := _FUNCTION.match(text, at):
-                # A function that is called is refused at its call; declarations cost nothing.
-                at = m.end() if m[0].endswith(";") else self.close(m.end())
+                at = m.end()
+                if m[0].endswith("{"):
+                    at = self.close(at)
+                    self.functions[m[2]] = m, at
             elif text.startswith(_HEADERS, at):
                 at = self.header(at)
             elif m := _STATEMENT.match(text, at):
@@ -119,7 +127,8 @@ class _Parser:
                 at = m.end()
             else:
                 raise self.error(at, f"not PTX that nvcc writes: {text[at : at + 40].strip()!r}")
-        return Module(target[1] if target else "", kernels, tuple(variables))
+        made = {m[1]: self.kernel(m, end) for m, end in kernels}
+        return Module(target[1] if target else "", made, tuple(variables))
 
     def header(self, at: int) -> int:
         if self.text.startswith(".section", at):
@@ -170,24 +179,30 @@ class _Parser:
             return Immediate(0, 4)
         raise self.error(at, f"a constant that is not known: {text!r}")
 
-    def kernel(self, header: re.Match[str]) -> tuple[Kernel, int]:
-        body = _Body(self)
-        end = self.close(header.end())
-        body.read(header.end(), end - 1)
+    def kernel(self, header: re.Match[str], end: int) -> Kernel:
+        body = inlined(_Body(self).read(header.end(), end - 1), self.function)
         sizes = {name: math.prod(map(int, numbers.split(",")))
                  for name, numbers in _SIZES.findall(header[3])}  # fmt: skip
-        kernel = Kernel(
+        return Kernel(
             header[1],
             self.parameters(header[2], header.start(2)),
             body.registers,
-            tuple(body.variables),
+            body.variables,
             contracted(body.code, body.labels),
             body.labels,
             body.tables,
             sizes.get("reqntid", sizes.get("maxntid", 0)),
             sizes.get("reqnctapercluster", 1),
         )
-        return kernel, end
+
+    def function(self, name: str) -> Body | None:
+        """The body of one of the module's own functions, read when it is called first."""
+        if name in self.functions and name not in self.bodies:
+            m, end = self.functions[name]
+            formal = [p.name for k in (1, 3) for p in self.parameters(m[k] or "", m.start())]
+            body = _Body(self).read(m.end(), end - 1)
+            self.bodies[name] = replace(body, formal=tuple(formal))
+        return self.bodies.get(name)
 
     def parameters(self, text: str, at: int) -> tuple[Parameter, ...]:
         out: list[Parameter] = []
@@ -205,7 +220,7 @@ class _Parser:
 
 
 class _Body:
-    """The statements of one kernel."""
+    """The statements of one kernel or function."""
 
     def __init__(self, parser: _Parser) -> None:
         self.parser = parser
@@ -219,7 +234,7 @@ class _Body:
         self.source: Location | None = None
         self.table = ""
 
-    def read(self, at: int, end: int) -> None:
+    def read(self, at: int, end: int) -> Body:
         text = self.parser.text
         while at < end:
             if m := _SPACE.match(text, at):
@@ -242,6 +257,8 @@ class _Body:
             else:
                 raise self.parser.error(at, f"not a statement: {text[at : at + 40].strip()!r}")
             at = m.end()
+        return Body(self.registers, tuple(self.variables), tuple(self.code), self.labels,
+                    self.tables)  # fmt: skip
 
     def location(self, m: re.Match[str]) -> Location | None:
         """A `.loc`; what it was inlined at was told by the `.loc` of that place before."""
@@ -265,7 +282,7 @@ class _Body:
         parser.blocks += 1
         inner = parser.text[at + 1 : parser.close(at + 1) - 1]
         names: list[str] = []
-        for m in re.finditer(r"\.reg\s+\.\w+\s+([^;]*);", inner):
+        for m in re.finditer(r"\.reg\s*\.\w+\s+([^;]*);", inner):
             names += [n.strip() for n in m[1].split(",") if not _RANGE.match(n.strip())]
         names += re.findall(r"\.(?:param|local|shared)\s+[^;]*?([\w$]+)(?:\[\d*\])?\s*;", inner)
         names += re.findall(r"(?:^|[\n;{}])\s*([\w$]+)\s*:(?!:)", inner)

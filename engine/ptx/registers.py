@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from engine.errors import InputError
 from engine.ptx.lanes import Lanes
 from engine.ptx.syntax import (
     Immediate,
@@ -40,7 +39,7 @@ def dtype(type: str) -> np.dtype[Any]:
     """The numpy type that holds a PTX type; packed and 16-bit floats are held as their bits."""
     if type == "pred":
         return np.dtype(np.bool_)
-    if type in ("f16", "bf16", "f16x2", "bf16x2"):
+    if type in ("f16", "bf16", "f16x2", "bf16x2", "e4m3x2", "e5m2x2"):
         return np.dtype(f"u{width(type)}")
     return np.dtype(f"{_KINDS[type[0]]}{width(type)}")
 
@@ -108,14 +107,16 @@ class Registers:
         array = self.source(operand, type, place)
         if isinstance(operand, Register) and operand.negated:
             negative = np.negative if array.dtype.kind == "f" else np.invert
-            return lambda lanes: negative(array[lanes.at])
-        return lambda lanes: array[lanes.at]
+            return lambda lanes: negative(lanes.of(array))
+        if isinstance(operand, Immediate):
+            return lambda lanes: array[:, : len(lanes)]  # one value, wherever they are
+        return lambda lanes: lanes.of(array)
 
     def source(self, operand: Operand, type: str, place: Instruction) -> Values:
         match operand:
             case Register(name) if self.types[name] == "pred" or type == "pred":
                 if self.types[name] != type:
-                    raise InputError(f"{place}: a predicate where a number is needed, or the other")
+                    raise place.refused("a predicate where a number is needed, or the other")
                 return self.array(name)
             case Register(name) if self.width(name) == width(type):
                 return self.view(name, type)
@@ -131,12 +132,12 @@ class Registers:
             case Special(name):
                 return self.hardware(name, type, place)
             case Symbol(name):
-                raise InputError(f"{place}: {name} is no value here")
-        raise InputError(f"{place}: {operand} cannot be read as .{type}")
+                raise place.refused(f"{name} is no value here")
+        raise place.refused(f"{operand} cannot be read as .{type}")
 
     def hardware(self, name: str, type: str, place: Instruction) -> Values:
         if name not in self.special:
-            raise InputError(f"{place}: {name} is not known here")
+            raise place.refused(f"{name} is not known here")
         return self.special[name].astype(dtype("b" + type[1:])).view(dtype(type))
 
     def store(self, operand: Operand, type: str, place: Instruction) -> Store:
@@ -144,24 +145,24 @@ class Registers:
         if isinstance(operand, Sink):
             return lambda lanes, values: None
         if not isinstance(operand, Register):
-            raise InputError(f"{place}: {operand} cannot be written")
+            raise place.refused(f"{operand} cannot be written")
         declared = self.types[operand.name]
         if (declared == "pred") != (type == "pred"):
-            raise InputError(f"{place}: a predicate where a number is needed, or the other")
+            raise place.refused("a predicate where a number is needed, or the other")
         if type == "pred" or width(declared) == width(type):
             array = self.array(operand.name) if type == "pred" else self.view(operand.name, type)
 
             def same(lanes: Lanes, values: Values) -> None:
-                array[lanes.at] = values
+                lanes.put(array, values)
 
             return same
         if width(declared) < width(type):
-            raise InputError(f"{place}: {operand.name} is narrower than .{type}")
+            raise place.refused(f"{operand.name} is narrower than .{type}")
         signed = type[0] == "s"
         wide = self.view(operand.name, ("s" if signed else "u") + str(8 * width(declared)))
         held = dtype(type) if signed else dtype("b" + str(8 * width(type)))
 
         def extended(lanes: Lanes, values: Values) -> None:
-            wide[lanes.at] = np.asarray(values, dtype(type)).view(held)
+            lanes.put(wide, np.asarray(values, dtype(type)).view(held))
 
         return extended

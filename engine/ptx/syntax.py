@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from engine.errors import InputError
+
 WIDTHS = {"pred": 1, **{f"{kind}{bits}": bits // 8 for kind in "busf" for bits in (8, 16, 32, 64)}}
-WIDTHS |= {"b128": 16, "bf16": 2, "f16x2": 4, "bf16x2": 4}
+WIDTHS |= {"b128": 16, "bf16": 2, "f16x2": 4, "bf16x2": 4, "e4m3x2": 2, "e5m2x2": 2}
 
 
 def width(type: str) -> int:
@@ -136,6 +138,12 @@ class Instruction:
 
     def has(self, modifier: str) -> bool:
         return modifier in self.modifiers
+
+    def refused(self, words: str) -> InputError:
+        """A refusal at the source line, and at each line that this was inlined at."""
+        chain = self.source.chain() if self.source else ()
+        where = " in ".join(map(str, chain))
+        return InputError(f"{where}{': ' if where else ''}{self}: {words}")
 
     def __str__(self) -> str:
         return f"PTX line {self.line}: {self.opcode}"

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 import textual._wait
+from textual._compositor import Compositor, visible_screen_stack
+from textual.pilot import Pilot
 
 from engine.gates.outcome import Found
 from engine.service.session.adaptation import Adaptation, start
@@ -86,6 +88,37 @@ def screen_text(app: Any) -> str:
     """The screen as a person reads it."""
     strips = app.screen._compositor.render_strips(app.size)
     return "\n".join("".join(segment.text for segment in strip).rstrip() for strip in strips)
+
+
+@pytest.fixture
+def every_frame() -> None:
+    """The test is of what is painted when."""
+
+
+@pytest.fixture(autouse=True)
+def _painted_at_rest(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One frame where a test waits until the app rests: nobody sees those of an app without a
+    terminal, and to paint each change took half of what a test of a screen did."""
+    if "every_frame" in request.fixturenames:
+        return
+    paint, pause = Compositor.render_update, Pilot.pause
+
+    def later(
+        self: Compositor, full: bool = False, screen_stack: Any = None, simplify: bool = False
+    ) -> Any:
+        if full or simplify:  # a picture is asked for
+            return paint(self, full, screen_stack, simplify)
+        visible_screen_stack.set(screen_stack or [])
+        return None
+
+    async def rested(self: Pilot[Any], delay: float | None = None) -> None:
+        await pause(self, delay)
+        if delay is None:
+            compositor = self.app.screen._compositor
+            paint(compositor, screen_stack=self.app._background_screens)
+
+    monkeypatch.setattr(Compositor, "render_update", later)
+    monkeypatch.setattr(Pilot, "pause", rested)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from textual import events
 
 from benchmarks.app_bytes import measure, sequence
-from cubridge_tui.keyboard import Keystrokes
+from cubridge_tui.keyboard import FLOOD, Keystrokes
 
 
 def keys(text: str) -> list[str]:
@@ -52,6 +52,33 @@ def test_no_bytes_end_the_reading(seeds: list[int]) -> None:
         keystrokes.read(sequence(random.Random(seed)).decode("utf-8", "replace"))
     keystrokes.read("\x1b[201~")
     assert isinstance(keystrokes.read("  x")[-1], events.Key)
+
+
+@given(
+    st.text(st.sampled_from("aAKq日\n\t\x1b[<0;1M~O")).filter(lambda t: "\x1b[201~" not in t),
+    st.lists(st.integers(1, 9)),
+)
+def test_what_is_pasted_presses_no_key(text: str, sizes: list[int]) -> None:
+    """Whatever it holds, and wherever it is cut in two on its way."""
+    raw = f"j\x1b[200~{text}\x1b[201~k"
+    keystrokes = Keystrokes()
+    found: list[object] = []
+    for size in sizes:
+        found += keystrokes.read(raw[:size])
+        raw = raw[size:]
+    found += keystrokes.read(raw)
+    assert [type(m) for m in found] == [events.Key, events.Paste, events.Key]
+    assert [m.key for m in found if isinstance(m, events.Key)] == ["j", "k"]
+    (pasted,) = (m.text for m in found if isinstance(m, events.Paste))
+    assert pasted == text.replace("\x1b", "␛")
+
+
+def test_a_paste_that_the_terminal_does_not_mark_presses_no_key() -> None:
+    keystrokes = Keystrokes()
+    (found,) = keystrokes.read("A\n" * FLOOD)
+    assert isinstance(found, events.Paste)
+    assert [type(m) for m in keystrokes.read("jk")] == [events.Key] * 2
+    assert len(keys("j" * (FLOOD - 1))) == FLOOD - 1
 
 
 @pytest.mark.xdist_group("terminal")

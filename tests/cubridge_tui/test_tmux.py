@@ -1,4 +1,4 @@
-"""One adaptation in tmux by keyboard alone, killed in the middle, at three sizes."""
+"""One adaptation in tmux by keyboard alone, killed in the middle, each screen at three sizes."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator
+from itertools import cycle
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from engine.build.tools.toolchain import find_toolchain
 from engine.errors import MissingTool
 
 ROOT = Path(__file__).resolve().parents[2]
+SIZES = ((80, 24), (120, 40), (200, 60))
 pytestmark = [
     pytest.mark.skipif(shutil.which("tmux") is None, reason="tmux is not installed"),
     pytest.mark.xdist_group("terminal"),  # in real time: one of these at once
@@ -27,9 +29,11 @@ pytestmark = [
 
 
 class Tmux:
-    """A shell in a tmux of its own."""
+    """A shell in a tmux of its own, which goes to the next size wherever it is looked at."""
 
-    def __init__(self, columns: int, rows: int, cwd: Path, environment: dict[str, str]) -> None:
+    def __init__(self, cwd: Path, environment: dict[str, str]) -> None:
+        self.sizes = cycle(SIZES)
+        columns, rows = next(self.sizes)
         self.mark = f"tmux-test-{uuid.uuid4().hex}"
         given = {
             **environment, "CUBRIDGE_TEST_MARK": self.mark, "PYTHONPATH": str(ROOT), "PS1": "$ ",
@@ -52,6 +56,16 @@ class Tmux:
     @property
     def text(self) -> str:
         return self._tmux("capture-pane", "-p")
+
+    def seen(self, pattern: str, seconds: float = 60.0) -> str:
+        """The screen once it shows a pattern, which it shows at each of the sizes."""
+        text = self.wait_for(pattern, seconds)
+        for _ in SIZES[1:]:
+            columns, rows = next(self.sizes)
+            self._tmux("resize-window", "-x", str(columns), "-y", str(rows))
+            time.sleep(0.4)  # until it is drawn anew
+            text = self.wait_for(pattern)
+        return text
 
     def wait_for(self, pattern: str, seconds: float = 60.0) -> str:
         """The screen once it shows a pattern."""
@@ -98,8 +112,7 @@ class Tmux:
 
 
 @pytest.fixture
-def shell(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Tmux]:
-    columns, rows = request.param
+def shell(tmp_path: Path) -> Iterator[Tmux]:
     home = {n: str(tmp_path / n.lower()) for n in ("XDG_CONFIG_HOME", "XDG_STATE_HOME")}
     environment = {
         **home, "CUBRIDGE_STORE": str(tmp_path / "store.git"),
@@ -109,14 +122,13 @@ def shell(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Tmux]:
     mine = tmp_path / "mine"
     mine.mkdir()
     subprocess.run(["git", "init", "-q", str(mine)], check=True)
-    tmux = Tmux(columns, rows, mine, environment)
+    tmux = Tmux(mine, environment)
     yield tmux
     tmux.close()
     for pid in tmux.processes():
         os.kill(pid, signal.SIGKILL)
 
 
-@pytest.mark.parametrize("shell", [(80, 24), (120, 40), (200, 60)], indirect=True)
 def test_one_adaptation_by_keyboard_alone(shell: Tmux, tmp_path: Path) -> None:
     pytest.importorskip("torch")
     try:
@@ -124,29 +136,29 @@ def test_one_adaptation_by_keyboard_alone(shell: Tmux, tmp_path: Path) -> None:
     except MissingTool:
         pytest.skip("no nvcc here: without it G3 does not pass")
     shell.app()
-    shell.wait_for("s adapts flash_fwd_sm80 to softcap_causal")
+    shell.seen("s adapts flash_fwd_sm80 to softcap_causal")
     shell.type("s")
-    shell.wait_for("Lift the source and run G1")
+    shell.seen("Lift the source and run G1")
     shell.type("s")
-    shell.wait_for("G1 ?✓", 120)
+    shell.seen("G1 ?✓", 120)
     shell.type("s")
-    shell.wait_for("Decide on")
+    shell.seen("Decide on")
     shell.type("A")
-    shell.wait_for("Run G2")
+    shell.seen("Run G2")
     # Reject the hunk of the mask.
     shell.type("/")
     shell.line("and j <= i")
-    shell.wait_for(r"[1-9]\d* lines match")
+    shell.seen(r"[1-9]\d* lines match")
     shell.type("x")
-    shell.wait_for("undo reject rules/h|every hunk is decided")
+    shell.seen("undo reject rules/h|every hunk is decided")
     shell.type("s")
-    shell.wait_for("G2 ?✗", 180)
+    shell.seen("G2 ?✗", 180)
     shell.type("w")
-    shown = shell.wait_for("here ▶ +rules/h")
+    shown = shell.seen("here ▶ +rules/h")
     hunk = re.search(r"rules/(h\d+)", shown)
     assert hunk and "counterexample" in shown
     shell.type("Escape")
-    shell.wait_for(f"▶{hunk[1]} ")
+    shell.seen(f"▶{hunk[1]} ")
     # Killed in the middle, it opens at the same place.
     time.sleep(4)
     app = next(pid for pid, words in shell.processes().items() if "-m cubridge_tui" in words)
@@ -154,28 +166,28 @@ def test_one_adaptation_by_keyboard_alone(shell: Tmux, tmp_path: Path) -> None:
     shell.wait_for("ENDED=137")
     shell.line("stty sane; tput rmcup", "C-j")  # the terminal is still raw: enter is no line end
     shell.app()
-    shell.wait_for("enter opens the session")
+    shell.seen("enter opens the session")
     shell.type("Enter")
-    shell.wait_for(f"▶{hunk[1]} ")
-    assert re.search("G2 ?✗", shell.text)
+    shell.seen(f"▶{hunk[1]} ")
+    shell.seen("G2 ?✗")
     shell.type("u")
-    shell.wait_for("undone: rejected rules/")
+    shell.seen("undone: rejected rules/")
     shell.type("s")
-    shell.wait_for("G2 ?✓", 180)
+    shell.seen("G2 ?✓", 180)
     shell.type("s")
-    shell.wait_for("G3 ?✓", 300)
+    shell.seen("G3 ?✓", 300)
     shell.type("K")
-    shell.wait_for("accept at cpu-verified")
+    shell.seen("accept at cpu-verified")
     shell.type("A")
-    shell.wait_for("Accepted at cpu-verified")
+    shell.seen("Accepted at cpu-verified")
     shell.type("C")
-    shell.wait_for("Commit the package into your own repository as this folder")
+    shell.seen("Commit the package into your own repository as this folder")
     shell.type("Enter")
-    shell.wait_for("commits exactly this")
+    shell.seen("commits exactly this")
     shell.type("C")
-    shell.wait_for("committed as")
+    shell.seen("committed as")
     shell.type("Escape", "Escape")
-    shown = shell.wait_for("level cpu-verified")
+    shown = shell.seen("level cpu-verified")
     assert re.search(r"G1 ?✓.*G2 ?✓.*G3 ?✓.*G4 ?–", shown)
     begin = time.monotonic()
     shell.type("q")

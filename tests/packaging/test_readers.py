@@ -60,6 +60,7 @@ CARRIED = {  # runs beside its own files on another machine, without `engine.fil
     "engine.worker.orchestration.building": 2,
     "engine.worker.orchestration.main": 1,
     "engine.worker.orchestration.manifest": 5,
+    "engine.worker.orchestration.races": 1,
     "engine.worker.orchestration.results": 2,
     "engine.worker.verification.sanitize": 1,
     "engine.worker.verification.verify": 1,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 from engine.cost.timeline.events import BARRIER, COPY, MATMUL, SOFTMAX, WAIT, Event, Timeline
 
@@ -80,10 +81,10 @@ def title_of(whose: str, found: Timeline) -> str:
     )
 
 
-def cells(lane: Lane, start: float, scale: float, width: int) -> list[tuple[str, str]]:
-    """`width` cells of a lane as (text, style), each `scale` cycles; an op's name stands in it
-    where it fits. Where several events fall into a cell the longest is shown, and a barrier that
-    would be lost beside a blank."""
+def drawn(lane: Lane, start: float, scale: float, width: int) -> list[tuple[str, str]]:
+    """`width` cells of a lane, each `scale` cycles, as stretches of one style (text, style); an
+    op's name stands in it where it fits. Where several events fall into a cell the longest is
+    shown, and a barrier that would be lost beside a blank."""
     glyphs, styles = [" "] * width, [""] * width
     taken = [0.0] * width
     names: list[tuple[int, int, Event]] = []
@@ -104,7 +105,12 @@ def cells(lane: Lane, start: float, scale: float, width: int) -> list[tuple[str,
     for low_x, high_x, event in names:
         if high_x - low_x >= len(event.op) + 2:
             glyphs[low_x + 1 : low_x + 1 + len(event.op)] = event.op
-    return list(zip(glyphs, styles, strict=True))
+    out, at = [], 0
+    for style, same in groupby(styles):
+        end = at + len(list(same))
+        out.append(("".join(glyphs[at:end]), style))
+        at = end
+    return out
 
 
 def words_of(lane: Lane, event: Event) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import groupby
 
 from rich.segment import Segment
 from rich.style import Style
@@ -12,7 +11,7 @@ from textual.geometry import Region, Size
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
-from cubridge_tui.screens.adaptation.lanes import Lane, Lanes, cells
+from cubridge_tui.screens.adaptation.lanes import Lane, Lanes, drawn
 from cubridge_tui.text.sanitise import one_line
 from cubridge_tui.widgets.paint import palette_of
 from engine.cost.timeline.events import Event
@@ -41,8 +40,9 @@ class TimelinePane(ScrollView, can_focus=True):
         self.event: Event | None = None
         self._rows: list[tuple[str, Lane | None]] = []
         self.follower: Callable[[], None] | None = None  # called when the cursor has moved
-        self._drawn: dict[int, list[tuple[str, str]]] = {}  # the cells of rows, of `_drawn_at`
+        self._drawn: dict[int, list[tuple[str, str]]] = {}  # the stretches of rows, of `_drawn_at`
         self._drawn_at: tuple[object, ...] = ()
+        self._ground = Style.null()
 
     def show(self, lanes: Lanes) -> None:
         """Show these lanes; the cursor stays where it can."""
@@ -181,8 +181,12 @@ class TimelinePane(ScrollView, can_focus=True):
 
     # --- rendering -------------------------------------------------------------------------------
 
+    def render_lines(self, crop: Region) -> list[Strip]:
+        self._ground = self.rich_style
+        return super().render_lines(crop)
+
     def render_line(self, y: int) -> Strip:
-        return self._line(y).apply_style(self.rich_style)
+        return self._line(y).apply_style(self._ground)
 
     def _line(self, y: int) -> Strip:
         width = self.scrollable_content_region.width
@@ -209,26 +213,25 @@ class TimelinePane(ScrollView, can_focus=True):
             ),
             Segment("│", palette.style("gutter")),
         ]
-        drawn = self._cells_of(row, lane, left)
         low = high = -1
         if here and self.event is not None:
             low = self._column(self.event.begin) - left
             high = max(self._column(self.event.end) - left, low + 1)
-        marked = palette.style("selection")
-        styled = [
-            (glyph, palette.style(style) + marked if low <= x < high else palette.style(style))
-            for x, (glyph, style) in enumerate(drawn)
-        ]
-        for style, group in groupby(styled, key=lambda cell: cell[1]):
-            segments.append(Segment("".join(glyph for glyph, _ in group), style))
+        at, marked = 0, palette.style("selection")
+        for text, name_of in self._drawn_row(row, lane, left):
+            style = palette.style(name_of)
+            first, last = (min(max(x - at, 0), len(text)) for x in (low, high))
+            parts = (text[:first], style), (text[first:last], style + marked), (text[last:], style)
+            segments += [Segment(part, each) for part, each in parts if part]
+            at += len(text)
         return Strip(segments).adjust_cell_length(width, Style.null())
 
-    def _cells_of(self, row: int, lane: Lane, left: int) -> list[tuple[str, str]]:
+    def _drawn_row(self, row: int, lane: Lane, left: int) -> list[tuple[str, str]]:
         at = (id(self.shown), left, self.cycles, self.room)
         if at != self._drawn_at:
             self._drawn, self._drawn_at = {}, at
         if row not in self._drawn:
-            self._drawn[row] = cells(lane, self._time(left), self.cycles, self.room)
+            self._drawn[row] = drawn(lane, self._time(left), self.cycles, self.room)
         return self._drawn[row]
 
     def _ruler(self, left: int, width: int) -> Strip:

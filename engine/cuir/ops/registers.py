@@ -141,13 +141,15 @@ def _coordinates(op_name: str, first: TileType, f: Lambda, tiles: int, at: Type 
             )
         return
     assert isinstance(at, ListType)
-    wanted = 1 if first.layout.role in ("row", "col") else 2
+    role = first.layout.role
+    wanted = 1 if role in ("row", "col") else 2
     if extra != wanted:
         mismatch(
             f"{op_name}: the lambda takes {tiles} values and then {wanted} coordinate"
             f"{'s' if wanted > 1 else ''}, not {extra}"
         )
-    if len(at.items) not in ((1, 2) if wanted == 1 else (2,)):
+    # C++'s at(row) leaves the column at 0: a row vector needs no more, a column vector does.
+    if len(at.items) not in ((1, 2) if role == "row" else (2,)):
         mismatch(f"{op_name}: at= takes the row and the column where the tile starts")
 
 

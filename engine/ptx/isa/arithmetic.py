@@ -12,6 +12,7 @@ from engine.ptx.floats import (
     exact_fma,
     flush,
     fma32,
+    fma64,
     from_half,
     halves,
     larger,
@@ -20,6 +21,7 @@ from engine.ptx.floats import (
     smaller,
     to_half,
 )
+from engine.ptx.lanes import Lanes
 from engine.ptx.machine import Run
 from engine.ptx.registers import Values, dtype
 from engine.ptx.syntax import width
@@ -161,7 +163,7 @@ def _fma(site: Site) -> Run:
     site.takes(ROUNDINGS, "ftz", "sat")
     _rounded(site)
     if site.type == "f64":
-        raise site.refuse("fma of f64 is not executed yet")
+        return _float(site, fma64, 3)
     return _float(site, fma32, 3, exact_fma)
 
 
@@ -246,6 +248,37 @@ def _copysign(site: Site) -> Run:
     return apply(site, lambda sign, size: np.copysign(size, sign), 1, 2, site.type, site.type)
 
 
+def _dot(items: int) -> Decoder:
+    """dp4a, dp2a: a sum of products of a's items and b's bytes, and c; each by its own sign."""
+
+    def decoder(site: Site) -> Run:
+        site.count(4)
+        halves = ("lo", "hi") if items == 2 else ()
+        site.takes(halves)
+        kinds = [m for m in site.at.modifiers if m in ("u32", "s32")]
+        if len(kinds) != 2:
+            raise site.refuse("two types are needed")
+        left, right = (np.dtype(f"{_KINDS[kind]}{4 // items if k == 0 else 1}")
+                       for k, kind in enumerate(kinds))  # fmt: skip
+        first = 2 if items == 2 and site.one(*halves) == "hi" else 0
+        a, b, c = (site.fetch(k, "b32") for k in (1, 2, 3))
+        put = site.store(0, "b32")
+
+        def run(lanes: Lanes) -> None:
+            x, y = (np.ascontiguousarray(f(lanes)).view(held).reshape(2, len(lanes), -1)
+                    for f, held in ((a, left), (b, right)))  # fmt: skip
+            y = y[..., first : first + items]
+            total = (x.astype(np.int64) * y).sum(-1) + c(lanes)
+            put(lanes, total.astype(np.uint32))
+
+        return run
+
+    return decoder
+
+
+_KINDS = {"u32": "u", "s32": "i"}
+
+
 def _carry(site: Site) -> Run:
     raise site.refuse("arithmetic with a carry is not executed yet")
 
@@ -263,6 +296,8 @@ OPS: dict[str, Decoder] = {
     "neg": _unary(np.negative),
     "abs": _unary(np.abs),
     "copysign": _copysign,
+    "dp4a": _dot(4),
+    "dp2a": _dot(2),
     "addc": _carry,
     "subc": _carry,
 }

@@ -179,6 +179,25 @@ def _leading(site: Site) -> Run:
     return run
 
 
+def _find(site: Site) -> Run:
+    """The place of the highest bit that is set (of a negative number: that is not), or all bits;
+    .shiftamt: how far that bit is from the top."""
+    site.takes("shiftamt")
+    a, put, bits = site.fetch(1), site.store(0, "u32"), int(site.type[1:])
+    from_top = site.at.has("shiftamt")
+
+    def run(lanes: Any) -> None:
+        value = a(lanes)
+        value = np.where(value < 0, ~value, value).view(np.dtype(f"u{bits // 8}"))
+        n = np.zeros(value.shape, np.uint32)
+        for k in range(bits):
+            n += (value >> value.dtype.type(k) != 0).astype(np.uint32)
+        place = np.uint32(bits) - n if from_top else n - np.uint32(1)
+        put(lanes, np.where(n == 0, np.uint32(0xFFFFFFFF), place))
+
+    return run
+
+
 def _reverse(site: Site) -> Run:
     site.takes()
     a, put, bits = site.fetch(1), site.store(), int(site.type[1:])
@@ -208,5 +227,6 @@ OPS: dict[str, Decoder] = {
     "lop3": _lookup,
     "popc": _count,
     "clz": _leading,
+    "bfind": _find,
     "brev": _reverse,
 }

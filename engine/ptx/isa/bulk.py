@@ -82,6 +82,62 @@ class Bulk:
         self.machine.events += 1
         return True
 
+    def load(
+        self, lane: Lanes, at: Instruction, where: Array, offset: Array, item: int,
+        barrier: Array, size: int, inside: Array | None = None,
+    ) -> None:  # fmt: skip
+        """Copies items of global memory to shared memory; zeros for those that are not `inside`.
+
+        Args:
+            barrier: the address of the mbarrier that counts the copy's `size` bytes.
+        """
+        machine, memory = self.machine, self.machine.memory
+        if len(where):
+            wide = Lanes(np.repeat(lane.threads, len(where)))
+            memory.order("global", where, item, wide, at, False, BULK)
+        steps = np.arange(0, item, min(item, 8))
+        data = np.zeros((2, len(offset), len(steps)), np.dtype(f"u{min(item, 8)}"))
+        values = memory.read("global", where[:, None] + steps, min(item, 8))
+        data[:, slice(None) if inside is None else inside] = values
+        everyone = Lanes(np.repeat(lane.threads, len(offset)))
+        memory.order("shared", offset, item, everyone, at, True, BULK)
+        held = memory.items("shared", min(item, 8))
+        index = (offset[:, None] + steps) // min(item, 8)
+        held[0, index] = data[0]
+        held[1, index] = np.full(held.itemsize, UNDEFINED[1], np.uint8).view(held.dtype)[0]
+        memory.mark("shared", index, held.dtype)
+        machine.mbarriers.uses(lane, barrier, at)
+
+        def land() -> None:
+            held[1, index] = data[1]
+
+        for key in machine.mbarriers.place(lane, barrier, at):
+            warp = int(lane.warp_of[0])
+            self.landings.append(_Landing(warp, self.epoch(warp), key, size, land))
+            self.commit(lane)
+
+    def store(self, lane: Lanes, at: Instruction, offset: Array, where: Array, item: int) -> None:
+        """Copies items of shared memory to global memory."""
+        memory = self.machine.memory
+        wide = Lanes(np.repeat(lane.threads, len(where)))
+        memory.order("shared", offset, item, wide, at, False, BULK, True)
+        memory.order("global", where, item, wide, at, True, BULK)
+        each = min(item, 8)
+        steps = np.arange(0, item, each)
+        shared, out = memory.items("shared", each), memory.items("global", each)
+        here, there = ((x[:, None] + steps) // each for x in (offset, where))
+        values = shared[:, here]
+        memory.same(values, wide, at, "an output")
+        out[0, there] = values[0]
+        memory.mark("global", there, out.dtype)
+
+        def leave() -> None:
+            late = shared[1, here]
+            memory.same(np.stack([out[0, there], late]), wide, at, "an output")
+            out[1, there] = late
+
+        self.leavings.append(_Leaving(lane, at, self.epoch(int(lane.warp_of[0])), leave))
+
     def commit(self, lanes: Lanes) -> None:
         self.machine.clocks.advance(BULK, lanes.warps)
 
@@ -204,30 +260,7 @@ def _load(site: Site) -> Run:
                 machine.report("misaligned" if target % 128 else "out of bounds", at, words, lane)
                 continue
             where, _ = _global(memory, address[inside], item, lane, at, "reads")
-            if len(where):
-                wide = Lanes(np.repeat(lane.threads, len(where)))
-                memory.order("global", where, item, wide, at, False, BULK)
-            data = np.zeros((2, len(offset)), np.dtype(f"u{item}"))
-            data[:, inside] = memory.read("global", where, item)
-            everyone = Lanes(np.repeat(lane.threads, len(offset)))
-            memory.order("shared", offset, item, everyone, at, True, BULK)
-            held = memory.spaces["shared"].view(np.dtype(f"u{item}"))
-            index = offset // item
-            held[0, index] = data[0]
-            poison = np.full(item, UNDEFINED[1], np.uint8).view(held.dtype)[0]
-            held[1, index] = poison
-            memory.mark("shared", index, held.dtype)
-            warp = int(lane.warp_of[0])
-            key = machine.mbarriers.place(lane, barrier(lane), at)
-            machine.mbarriers.uses(lane, barrier(lane), at)
-
-            def land(held: Array = held, index: Array = index, late: Array = data[1]) -> None:
-                held[1, index] = late
-
-            if key:
-                epoch = bulk.epoch(warp)
-                bulk.landings.append(_Landing(warp, epoch, key[0], tensor.bytes, land))
-                bulk.commit(lane)
+            bulk.load(lane, at, where, offset, item, barrier(lane), tensor.bytes, inside)
 
     return load
 
@@ -248,30 +281,61 @@ def _store(site: Site) -> Run:
             item = tensor.element
             offset = _shared(lane, machine, start, tensor)[inside]
             where, _ = _global(memory, address[inside], item, lane, at, "writes")
-            if not len(where):
-                continue
-            wide = Lanes(np.repeat(lane.threads, len(where)))
-            memory.order("shared", offset, item, wide, at, False, BULK, True)
-            memory.order("global", where, item, wide, at, True, BULK)
-            shared = memory.spaces["shared"].view(np.dtype(f"u{item}"))
-            out = memory.spaces["global"].view(np.dtype(f"u{item}"))
-            values = shared[:, offset // item]
-            memory.same(values, wide, at, "an output")
-            out[0, where // item] = values[0]
-            memory.mark("global", where // item, out.dtype)
-
-            def leave(
-                shared: Array = shared, out: Array = out, offset: Array = offset // item,
-                where: Array = where // item, wide: Lanes = wide,
-            ) -> None:  # fmt: skip
-                late = shared[1, offset]
-                memory.same(np.stack([out[0, where], late]), wide, at, "an output")
-                out[1, where] = late
-
-            warp = int(lane.warp_of[0])
-            bulk.leavings.append(_Leaving(lane, at, bulk.epoch(warp), leave))
+            if len(where):
+                bulk.store(lane, at, offset, where, item)
 
     return store
+
+
+def _plain(site: Site) -> Run:
+    """Bytes in a row, between global and shared memory (PTX ISA, "cp.async.bulk")."""
+    site.takes("async", "bulk", "shared::cluster", "shared::cta", "global", "bulk_group",
+               "mbarrier::complete_tx::bytes", CACHE)  # fmt: skip
+    spaces = [m for m in site.at.modifiers if m in ("shared::cluster", "shared::cta", "global")]
+    into_shared = spaces[0] != "global"
+    if "global" not in spaces:
+        raise site.refuse("a copy between blocks of a cluster is not executed yet")
+    machine, at, memory = site.machine, site.at, site.machine.memory
+    target, source, size = site.address(0), site.address(1), site.fetch(2, "u32")
+    barrier = site.address(3) if into_shared else None
+
+    def copy(lanes: Lanes) -> None:
+        bulk = _bulk(machine)
+        for lane in _one_lane_each(lanes):
+            count = int(memory.same(size(lane), lane, at, "a number of bytes")[0])
+            if count % UNIT:
+                words = f"{count} bytes: a bulk copy is of a multiple of {UNIT}"
+                machine.report("misaligned", at, words, lane)
+                continue
+            near, far = (target, source) if into_shared else (source, target)
+            offset = _row(memory, "shared", near(lane), count, lane, at, into_shared)
+            where = _row(memory, "global", far(lane), count, lane, at, not into_shared)
+            if len(offset) == len(where) and len(where) and barrier is not None:
+                bulk.load(lane, at, where, offset, UNIT, barrier(lane), count)
+            elif len(offset) == len(where) and len(where):
+                bulk.store(lane, at, offset, where, UNIT)
+
+    return copy
+
+
+UNIT = 16  # bytes that a plain bulk copy is a multiple of
+
+
+def _row(
+    memory: Any, space: str, address: Array, count: int, lane: Lanes, at: Instruction, write: bool
+) -> Array:
+    """The offsets of each 16 bytes of a row, where all of them exist; else a finding, and none."""
+    first = int(memory.same(address, lane, at, "an address")[0])
+    verb = "writes" if write else "reads"
+    if space == "shared" and first >= SHARED:
+        first -= SHARED
+    row = first + np.arange(0, count, UNIT)
+    wide = Lanes(np.repeat(lane.threads, len(row)))
+    if not len(row):
+        return row
+    _, offset, inside = memory.place(space, np.stack([row] * 2), UNIT, wide, at, verb)
+    there: Array = offset if inside.all() else offset[:0]
+    return there
 
 
 def _cp(site: Site) -> Run:
@@ -291,7 +355,7 @@ def _cp(site: Site) -> Run:
         return lambda lanes: _bulk(machine).wait(lanes, left)
     if at.has("tensor"):
         return _tensor(site)
-    raise site.refuse("this bulk copy is not executed yet")
+    return _plain(site)
 
 
 OPS: dict[str, Decoder] = {"cp": _cp}

@@ -9,7 +9,7 @@ from engine.ptx.decode import Decoder, Site
 from engine.ptx.isa.warp import members
 from engine.ptx.lanes import Lanes
 from engine.ptx.machine import Exit, Jump, Outcome, Run, Scatter
-from engine.ptx.ordering import THREADS
+from engine.ptx.ordering import THREADS, fences_gpu
 from engine.ptx.syntax import Immediate, Symbol
 
 
@@ -63,8 +63,10 @@ def _trap(site: Site) -> Run:
 
 
 def _call(site: Site) -> Run:
-    """The one function that nvcc leaves a call of: a failed assertion."""
+    """Calls of the device's own functions: a failed assertion, and printf, which prints nothing."""
     names = [o.name for o in site.at.operands if isinstance(o, Symbol)]
+    if "vprintf" in names:
+        return lambda lanes: None
     if not any(n.startswith("__assertfail") for n in names):
         what = names[0] if names else "a function through a pointer"
         raise site.refuse(f"a call of {what} is not executed yet")
@@ -133,12 +135,14 @@ def _mapa(site: Site) -> Run:
 
 def _fence(site: Site) -> Run:
     """Fences. Only the one between the generic and the asynchronous proxy changes what is known."""
-    site.takes("sc", "acq_rel", "cta", "cluster", "gpu", "sys", "proxy", "async", "alias",
+    site.takes("sc", "acq_rel", "cta", "cluster", "gpu", "sys", "gl", "proxy", "async", "alias",
                "mbarrier_init", "release", "acquire", "global", "shared::cta", "shared::cluster",
                "async.shared::cta", "tensormap::generic", "async::generic")  # fmt: skip
     machine = site.machine
     if site.at.has("proxy") and site.at.has("async"):
         return lambda lanes: machine.clocks.fence(lanes.warps)
+    if fences_gpu(site.at):
+        return lambda lanes: machine.clocks.fence_gpu(lanes.warps)
     return lambda lanes: None
 
 

@@ -7,7 +7,15 @@ from typing import Any
 import numpy as np
 
 from engine.ptx.decode import Decoder, Site
-from engine.ptx.floats import flush, from_half, saturate, to_half
+from engine.ptx.floats import (
+    flush,
+    from_eight,
+    from_half,
+    halves,
+    saturate,
+    to_eight,
+    to_half,
+)
 from engine.ptx.lanes import Lanes
 from engine.ptx.machine import Run
 from engine.ptx.registers import dtype
@@ -74,7 +82,48 @@ def _packed(site: Site) -> Run:
     return run
 
 
+def _eight(site: Site) -> Run:
+    """Between pairs of 8-bit floats and pairs of f32 or f16; the upper one first."""
+    to, source = _types(site)
+    relu = site.at.has("relu")
+    site.takes("rn", "satfinite", "relu")
+    put = site.store(0, to)
+    if source in EIGHT:
+        site.count(2)
+        fetch, kind = site.fetch(1, source), source.removesuffix("x2")
+        if to != "f16x2":
+            raise site.refuse("these types are not executed yet")
+
+        def widen(lanes: Lanes) -> None:
+            pair = fetch(lanes)
+            x = from_eight(np.stack([pair & 0xFF, pair >> 8], -1).astype(np.uint8), kind)
+            x = np.where(np.isnan(x), x, np.maximum(x, 0)) if relu else x
+            put(lanes, np.ascontiguousarray(to_half(x, "f16")).view(np.uint32)[..., 0])
+
+        return widen
+    if not site.at.has("satfinite") or source not in ("f32", "f16x2"):
+        raise site.refuse("these types are not executed yet")
+    site.count(3 if source == "f32" else 2)
+    kind = to.removesuffix("x2")
+    fetches = [site.fetch(k, source) for k in ((2, 1) if source == "f32" else (1,))]
+
+    def narrow(lanes: Lanes) -> None:
+        if source == "f32":
+            x = np.stack([f(lanes) for f in fetches], -1)
+        else:
+            x = from_half(halves(fetches[0](lanes)), "f16")
+        x = np.where(np.isnan(x), x, np.maximum(x, 0)) if relu else x
+        put(lanes, np.ascontiguousarray(to_eight(x, kind)).view(np.uint16)[..., 0])
+
+    return narrow
+
+
+EIGHT = ("e4m3x2", "e5m2x2")
+
+
 def _cvt(site: Site) -> Run:
+    if any(m in EIGHT for m in site.at.modifiers):
+        return _eight(site)
     site.takes("rn", _TO_INTEGER, "ftz", "sat", "relu", "rz", "rm", "rp")
     to, source = _types(site)
     if to.endswith("x2"):

@@ -12,14 +12,24 @@ from typing import Any
 import numpy as np
 
 from engine.ptx.decode import Decoder, Site
-from engine.ptx.isa.data import CACHE
+from engine.ptx.isa.data import CACHE, SPACES
 from engine.ptx.lanes import Lanes
 from engine.ptx.machine import Machine, Run
 from engine.ptx.ordering import COPIES
 from engine.ptx.registers import UNDEFINED
-from engine.ptx.syntax import Immediate
+from engine.ptx.syntax import Immediate, Instruction
 
 Array = np.ndarray[Any, Any]
+
+
+@dataclass(slots=True)
+class _Arrival:
+    """Threads of a warp arrive at an mbarrier when the copies up to an epoch have landed."""
+
+    warp: int
+    epoch: int
+    barrier: tuple[int, int]
+    threads: int
 
 
 @dataclass(slots=True)
@@ -38,6 +48,10 @@ class Copies:
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.flights: list[_Flight] = []
+        self.arrivals: list[_Arrival] = []
+        # Epochs of a warp that ended at such an arrival, and not with a group.
+        self.ungrouped: dict[int, set[int]] = {}
+        machine.pending.append(self.land_one)
 
     def start(self, lanes: Lanes, offset: Array, data: Array) -> None:
         """Copies `data` [2, lanes, bytes] to offsets in shared memory."""
@@ -60,7 +74,16 @@ class Copies:
         warps = lanes.warps
         agent = clocks.agent(COPIES, warps)
         done = clocks.epoch[warps // clocks.per_block, agent] - 1 - left
+        for k, warp in enumerate(warps.tolist()):
+            if others := self.ungrouped.get(warp):
+                closed = [e for e in range(1, int(done[k]) + left + 1) if e not in others]
+                done[k] = closed[-1 - left] if len(closed) > left else 0
         clocks.learn(warps, COPIES, done)
+        self.land(warps, done)
+
+    def land(self, warps: Array, done: Array) -> None:
+        """The copies of these warps up to an epoch of each have landed."""
+        clocks = self.machine.clocks
         limit = np.full(clocks.blocks * clocks.per_block, -1, np.int64)
         limit[warps] = done
         shared = self.machine.memory.spaces["shared"]
@@ -76,6 +99,40 @@ class Copies:
             else:
                 rest.append(f)
         self.flights = rest
+
+    def arrive(self, lanes: Lanes, address: Array, counted: bool, at: Instruction) -> None:
+        """Each lane arrives at its mbarrier when its warp's copies so far have landed.
+
+        Args:
+            counted: the mbarrier expects these arrivals; else it expects them from here on, for
+                the phase that is open (PTX ISA, "cp.async.mbarrier.arrive").
+        """
+        clocks, mbarriers = self.machine.clocks, self.machine.mbarriers
+        mbarriers.uses(lanes, address, at)
+        keys = mbarriers.place(lanes, address, at)
+        for warp, key in sorted({*zip(lanes.warp_of.tolist(), keys, strict=False)}):
+            barrier = mbarriers.find(key, lanes, at)
+            if barrier is None:
+                continue
+            here = zip(lanes.warp_of.tolist(), keys, strict=False)
+            count = sum(each == (warp, key) for each in here)
+            barrier.pending += 0 if counted else count
+            epoch = int(clocks.epoch[warp // clocks.per_block, clocks.agent(COPIES, warp)])
+            self.arrivals.append(_Arrival(warp, epoch, key, count))
+        for warp in lanes.warps.tolist():
+            epoch = int(clocks.epoch[warp // clocks.per_block, clocks.agent(COPIES, warp)])
+            self.ungrouped.setdefault(warp, set()).add(epoch)
+        clocks.advance(COPIES, lanes.warps)
+
+    def land_one(self) -> bool:
+        """The oldest of the copies that arrive at an mbarrier land; whether there were any."""
+        if not self.arrivals:
+            return False
+        a = self.arrivals.pop(0)
+        self.land(np.array([a.warp]), np.array([a.epoch]))
+        self.machine.mbarriers.copied(a.barrier, a.threads, a.warp, a.epoch)
+        self.machine.events += 1
+        return True
 
 
 def _copy(site: Site) -> Run:
@@ -137,7 +194,9 @@ def _cp(site: Site) -> Run:
 
         return wait_all
     if at.has("mbarrier"):
-        raise site.refuse("an arrival of copies at an mbarrier is not executed yet")
+        site.takes("async", "mbarrier", "arrive", "noinc", SPACES)
+        address, counted = site.address(0), at.has("noinc")
+        return lambda lanes: machine.copies.arrive(lanes, address(lanes), counted, at)
     return _copy(site)
 
 

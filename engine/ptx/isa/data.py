@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from engine.ptx.decode import Decoder, Site
-from engine.ptx.isa.arithmetic import Function
+from engine.ptx.floats import from_half, halves, to_half
+from engine.ptx.isa.arithmetic import HALVES, Function
 from engine.ptx.lanes import Lanes
 from engine.ptx.machine import Run
 from engine.ptx.memory import LOCAL, PARAM, SHARED
-from engine.ptx.registers import dtype
-from engine.ptx.syntax import Address, Register, Symbol, Vector, width
+from engine.ptx.registers import Values, dtype
+from engine.ptx.syntax import Address, Register, Special, Symbol, Vector, width
 
 SPACES = ("global", "shared", "local", "param", "const", "shared::cta", "shared::cluster",
           "param::entry", "param::func")  # fmt: skip
@@ -19,6 +20,9 @@ CACHE = ("ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc", "L1::evict_last", "L1::
          "L2::256B", "L2::cache_hint", "L2::evict_last", "L2::evict_first")  # fmt: skip
 ORDER = ("weak", "volatile", "relaxed", "acquire", "release", "acq_rel", "cta", "cluster", "gpu",
          "sys")  # fmt: skip
+MEETS = ("volatile", "relaxed", "acquire", "release")  # accesses at which blocks meet
+# Time, which here is the number of instructions executed so far.
+CLOCKS = ("%clock", "%clock_hi", "%clock64", "%globaltimer", "%globaltimer_lo", "%globaltimer_hi")
 VECTORS = {"v2": 2, "v4": 4, "v8": 8}
 
 
@@ -42,7 +46,10 @@ def _mov(site: Site) -> Run:
         if place is None:
             raise site.refuse(f"the address of {source.name} is not known")
         put, constant = site.store(), site.registers.constant(place, type)
-        return lambda lanes: put(lanes, constant[lanes.at])
+        return lambda lanes: put(lanes, constant[:, : len(lanes)])
+    if isinstance(source, Special) and source.name in CLOCKS:
+        put, machine, held = site.store(), site.machine, dtype(type)
+        return lambda lanes: put(lanes, np.full((2, len(lanes)), machine.executed, held))
     fetch, put = site.fetch(1), site.store()
     return lambda lanes: put(lanes, fetch(lanes))
 
@@ -56,7 +63,7 @@ def _pack(site: Site) -> Run:
         puts = site.stores(0, f"b{8 * size}")
 
         def unpack(lanes: Lanes) -> None:
-            parts = source[lanes.at]
+            parts = lanes.of(source)
             narrow = np.ascontiguousarray(parts).view(np.dtype(f"u{size}"))
             narrow = narrow.reshape(2, len(lanes), len(puts))
             for k, put in enumerate(puts):
@@ -72,14 +79,14 @@ def _pack(site: Site) -> Run:
         def pack(lanes: Lanes) -> None:
             narrow = np.stack([f(lanes) for f in fetches], -1)
             out = np.ascontiguousarray(narrow).view(held)
-            array[lanes.at] = out if site.type == "b128" else out[..., 0]
+            lanes.put(array, out if site.type == "b128" else out[..., 0])
 
         return pack
     if isinstance(wide, Register) and isinstance(one, Register):
         to, whence = site.registers.array(wide.name), site.registers.array(one.name)
 
         def copy(lanes: Lanes) -> None:
-            to[lanes.at] = whence[lanes.at]
+            lanes.put(to, lanes.of(whence))
 
         return copy
     raise site.refuse("this move is not executed yet")
@@ -98,7 +105,7 @@ def _cvta(site: Site) -> Run:
         if place is None:
             raise site.refuse(f"the address of {operand.name} is not known")
         constant = site.registers.constant(place + int(step), type)
-        return lambda lanes: put(lanes, constant[lanes.at])
+        return lambda lanes: put(lanes, constant[:, : len(lanes)])
     fetch = site.fetch(1)
     # In shared space an address has 32 bits that count; generic ones have 64.
     low = np.uint64(0xFFFFFFFF if space == "shared" and site.at.has("to") else (1 << 64) - 1)
@@ -111,6 +118,15 @@ def _load_parameter(site: Site) -> Run:
     operand = site.operand(1)
     assert isinstance(operand, Address)
     size, puts = width(site.type), site.stores(0, site.type)
+    results = {v.name for v in site.machine.kernel.variables if v.space == "param"}
+    if isinstance(operand.base, Symbol) and operand.base.name in results:
+        nothing = np.zeros((2, 1), dtype(site.type))  # what printf returns
+
+        def result(lanes: Lanes) -> None:
+            for put in puts:
+                put(lanes, nothing)
+
+        return result
     memory = site.machine.memory
     block = memory.parameters
     held = dtype(site.type)
@@ -142,6 +158,7 @@ def _load(site: Site) -> Run:
     memory, at, held = site.machine.memory, site.at, dtype(site.type)
     steps = [np.array(k * item) for k in range(count)]
     own = memory.frames(held) if space == "local" else None
+    meets, acquires = any(at.has(m) for m in MEETS), at.has("acquire")
 
     def load(lanes: Lanes) -> None:
         if own is not None:
@@ -150,9 +167,11 @@ def _load(site: Site) -> Run:
                 frames, known = own
                 memory.note_read(space, known[lanes.at[1], first : first + size], at)
                 for k, put in enumerate(puts, start=first // item):
-                    put(lanes, frames[:, lanes.at[1], k])
+                    put(lanes, lanes.of(frames[..., k]))
                 return
-        where, offset, _ = memory.load(space, address(lanes), size, lanes, at)
+        where, offset, _ = memory.load(space, address(lanes), size, lanes, at, meets=meets)
+        if acquires:
+            memory.clocks.fence_gpu(lanes.warps)
         memory.note_unset(where, offset, size, at)
         for step, put in zip(steps, puts, strict=True):
             put(lanes, memory.read(where, offset + step, item).view(held))
@@ -172,6 +191,7 @@ def _store(site: Site) -> Run:
     memory, at = site.machine.memory, site.at
     bits = np.dtype(f"u{item}")
     own = memory.frames(bits) if space == "local" else None
+    meets, releases = any(at.has(m) for m in MEETS), at.has("release")
 
     def store(lanes: Lanes) -> None:
         if own is not None:
@@ -180,9 +200,11 @@ def _store(site: Site) -> Run:
                 frames, known = own
                 known[lanes.at[1], first : first + size] = True
                 for k, fetch in enumerate(fetches, start=first // item):
-                    frames[:, lanes.at[1], k] = fetch(lanes).view(bits)
+                    lanes.put(frames[..., k], fetch(lanes).view(bits))
                 return
-        where, offset, inside = memory.store(space, address(lanes), size, lanes, at)
+        if releases:
+            memory.clocks.fence_gpu(lanes.warps)
+        where, offset, inside = memory.store(space, address(lanes), size, lanes, at, meets=meets)
         every = bool(inside.all())
         for k, fetch in enumerate(fetches):
             values = fetch(lanes)
@@ -199,36 +221,69 @@ def _store(site: Site) -> Run:
 _ATOMICS: dict[str, Function] = {
     "add": np.add, "min": np.minimum, "max": np.maximum, "and": np.bitwise_and,
     "or": np.bitwise_or, "xor": np.bitwise_xor, "exch": lambda old, new: new,
+    "inc": lambda old, most: np.where(old >= most, 0, old + 1),
+    "dec": lambda old, most: np.where((old == 0) | (old > most), most, old - 1),
 }  # fmt: skip
+
+
+def _halves_of(function: Function, type: str) -> Function:
+    """A function of halves, alone or in pairs, as one of their bits."""
+    kind, packed = type.removesuffix("x2"), type.endswith("x2")
+
+    def of(*bits: Values) -> Values:
+        wide = [from_half(halves(b) if packed else b, kind).astype(np.float64) for b in bits]
+        out = np.ascontiguousarray(to_half(function(*wide), kind))
+        return out.view(np.uint32)[..., 0] if packed else out
+
+    return of
 
 
 def _atom(site: Site) -> Run:
     """Atomics, one lane after another: the order that the ISA leaves open is the lanes'."""
-    site.takes(SPACES, ORDER, _ATOMICS, "cas", "inc", "noftz")
-    if site.at.has("cas") or site.at.has("inc"):
-        raise site.refuse("this atomic is not executed yet")
-    function = _ATOMICS[site.one(*_ATOMICS)]
+    site.takes(SPACES, ORDER, CACHE, _ATOMICS, VECTORS, "cas", "noftz")
+    swaps = site.at.has("cas")
+    function = _ATOMICS[site.one(*_ATOMICS)] if not swaps else _swap
     space, type = space_of(site), site.type
+    if type in HALVES and not (swaps or site.at.has("exch")):
+        function = _halves_of(function, type)
     returns = site.at.name == "atom"
-    address, value = site.address(1 if returns else 0), site.fetch(2 if returns else 1)
-    put = site.store() if returns else None
+    first = 1 if returns else 0
+    address, count = site.address(first), len(site.items(first + 1))
+    operands = [site.fetches(k, type) for k in range(first + 1, first + (3 if swaps else 2))]
+    puts = site.stores(0, type) if returns else None
     memory, at, item, held = site.machine.memory, site.at, width(type), dtype(type)
+    clocks = memory.clocks
 
     def atomic(lanes: Lanes) -> None:
-        where, offset, inside = memory.place(space, address(lanes), item, lanes, at, "updates")
-        operand = value(lanes)
-        old = np.zeros((2, len(lanes)), held)
-        for k in range(len(lanes)):
-            if inside[k]:
-                one = offset[k : k + 1]
-                old[:, k : k + 1] = memory.read(where, one, item).view(held)
-                new = function(old[:, k : k + 1], operand[:, k : k + 1]).astype(held)
-                memory.write(where, one, new.view(f"u{item}"), item)
+        where, offset, inside = memory.place(space, address(lanes), item * count, lanes, at,
+                                             "updates")  # fmt: skip
+        if site.at.has("release") or site.at.has("acq_rel"):
+            clocks.fence_gpu(lanes.warps)
+        if where == "global":
+            clocks.meet(offset, lanes, True, True)
+        if site.at.has("acquire") or site.at.has("acq_rel"):
+            clocks.fence_gpu(lanes.warps)
+        for part in range(count):
+            values = [fetches[part](lanes) for fetches in operands]
+            old, made = np.zeros((2, len(lanes)), held), np.zeros((2, len(lanes)), f"u{item}")
+            memory.note_unset(where, np.where(inside, offset, 0), item * count, at)
+            for k in np.flatnonzero(inside):
+                one, lane = offset[k : k + 1] + part * item, slice(k, k + 1)
+                old[:, lane] = memory.read(where, one, item).view(held)
+                new = function(old[:, lane], *(v[:, lane] for v in values)).astype(held)
+                made[:, lane] = new.view(f"u{item}")
+                memory.write(where, one, made[:, lane], item)
+            if where == "global":
+                memory.same(made, lanes, at, "an output")
+            if puts is not None:
+                puts[part](lanes, old)
         site.machine.events += 1
-        if put is not None:
-            put(lanes, old)
 
     return atomic
+
+
+def _swap(old: Values, wanted: Values, new: Values) -> Values:
+    return np.where(old == wanted, new, old)
 
 
 def _nothing(site: Site) -> Run:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from engine.ptx.decode import Decoder, Site
-from engine.ptx.floats import from_half, to_half
+from engine.ptx.floats import EIGHT_BITS, from_eight, from_half, to_half
 from engine.ptx.isa.data import SPACES
 from engine.ptx.lanes import WARP, Lanes
 from engine.ptx.machine import Outcome, Run
@@ -133,7 +133,14 @@ def fragments(d: Array) -> list[Array]:
     return [flat[..., k] for k in range(4)]
 
 
-_SIZES = {"f16": 2, "bf16": 2, "s8": 1, "u8": 1, "tf32": 4}
+# Bytes of the elements that a matmul multiplies. Those of 8 bits may be of two types at once.
+SIZES = {"f16": 2, "bf16": 2, "s8": 1, "u8": 1, "tf32": 4, "e4m3": 1, "e5m2": 1}
+
+
+def multiply(left: str, right: str) -> bool:
+    """Whether a matmul multiplies elements of these types."""
+    pairs = ({"s8", "u8"}, {"e4m3", "e5m2"})
+    return left in SIZES and (left == right or any({left, right} == p for p in pairs))
 
 
 def numbers(items: Array, type: str) -> Array:
@@ -142,6 +149,8 @@ def numbers(items: Array, type: str) -> Array:
         return from_half(items, type)
     if type in ("s8", "u8"):
         return items.view(np.dtype("i1" if type == "s8" else "u1")).astype(np.float64)
+    if type in EIGHT_BITS:
+        return from_eight(items, type)
     # tf32: the lower 13 bits are not looked at.
     return (items & np.uint32(0xFFFFE000)).view(np.float32)
 
@@ -150,27 +159,22 @@ def _mma(site: Site) -> Run:
     shape = re.fullmatch(
         r"m(\d+)n(\d+)k(\d+)", site.at.modifiers[2] if len(site.at.modifiers) > 2 else ""
     )
-    types = [m for m in site.at.modifiers if m in (*_SIZES, "f32", "s32")]
+    types = [m for m in site.at.modifiers if m in (*SIZES, "f32", "s32")]
     if shape is None or shape[1] != "16" or shape[2] != "8" or len(types) != 4:
         raise site.refuse("this shape of a matmul is not executed yet")
     site.takes("sync", "aligned", shape[0], "row", "col", types, "satfinite")
     d, a, b, c = types
-    if (
-        a != b
-        or d != c
-        or a not in _SIZES
-        or d not in ("f32", "s32", "f16")
-        or site.at.has("satfinite")
-    ):
+    sums = ("s32",) if a in ("s8", "u8") else ("f32", "f16")
+    if d != c or d not in sums or not multiply(a, b) or site.at.has("satfinite"):
         raise site.refuse("these types of a matmul are not executed yet")
     if site.at.modifiers[3:5] != ("row", "col"):
         raise site.refuse("only .row.col is executed yet")
-    size = _SIZES[a]
+    size = SIZES[a]
     from_a, from_b = site.fetches(1, "b32"), site.fetches(2, "b32")
     if len(from_a) // 2 * 4 * (4 // size) != int(shape[3]):
         raise site.refuse("this shape of a matmul is not executed yet")
     if d == "f16":
-        return whole_warps(site, _half_accumulator(site, from_a, from_b, a))
+        return whole_warps(site, _half_accumulator(site, from_a, from_b, a, b))
     from_c, puts = site.fetches(3, d), site.stores(0, d)
     held = np.dtype(np.float32 if d == "f32" else np.int32)
 
@@ -185,13 +189,13 @@ def _mma(site: Site) -> Run:
 
 
 def _half_accumulator(
-    site: Site, from_a: list[Fetch], from_b: list[Fetch], type: str
+    site: Site, from_a: list[Fetch], from_b: list[Fetch], a: str, b: str
 ) -> Callable[[Lanes], None]:
     from_c, puts = site.fetches(3, "b32"), site.stores(0, "b32")
 
     def matmul(lanes: Lanes) -> None:
-        left = numbers(matrix_a([f(lanes) for f in from_a], 2), type)
-        right = numbers(matrix_b([f(lanes) for f in from_b], 2), type)
+        left = numbers(matrix_a([f(lanes) for f in from_a], SIZES[a]), a)
+        right = numbers(matrix_b([f(lanes) for f in from_b], SIZES[b]), b)
         product = fragments(np.matmul(left, right))
         for r, (put, accumulator) in enumerate(zip(puts, from_c, strict=True)):
             old = np.ascontiguousarray(accumulator(lanes)).view(np.uint16).reshape(2, -1, 2)

@@ -9,12 +9,11 @@ from engine.ptx.isa.data import ORDER, SPACES
 from engine.ptx.lanes import Lanes
 from engine.ptx.machine import Outcome, Run
 from engine.ptx.mbarriers import MBarriers
-from engine.ptx.syntax import Sink
 
 
 def _mbarrier(site: Site) -> Run:
-    site.takes("init", "inval", "arrive", "expect_tx", "test_wait", "try_wait", "parity", SPACES,
-               ORDER)  # fmt: skip
+    site.takes("init", "inval", "arrive", "arrive_drop", "expect_tx", "test_wait", "try_wait",
+               "parity", "noComplete", SPACES, ORDER)  # fmt: skip
     at = site.at
     if at.has("init"):
         return _init(site)
@@ -23,7 +22,7 @@ def _mbarrier(site: Site) -> Run:
         return lambda lanes: _all(site).inval(lanes, address(lanes), at)
     if at.has("test_wait") or at.has("try_wait"):
         return _wait(site)
-    if at.has("arrive"):
+    if at.has("arrive") or at.has("arrive_drop"):
         return _arrive(site)
     if at.has("expect_tx"):
         address, count = site.address(0), site.fetch(1, "u32")
@@ -53,10 +52,9 @@ def _init(site: Site) -> Run:
 
 
 def _arrive(site: Site) -> Run:
-    if not isinstance(site.operand(0), Sink):
-        raise site.refuse("an arrival's state is not executed yet; waits by parity are")
-    address = site.address(1)
-    expect = site.at.has("expect_tx")
+    """An arrival. Its state, which the ISA leaves opaque, is the number of its phase."""
+    address, put = site.address(1), site.store(0, "b64")
+    expect, drops = site.at.has("expect_tx"), site.at.has("arrive_drop")
     amount = site.fetch(2, "u32") if len(site.at.operands) > 2 else None
     at, same = site.at, site.machine.memory.same
 
@@ -66,7 +64,8 @@ def _arrive(site: Site) -> Run:
         if amount is not None:
             given = same(amount(lanes), lanes, at, "a count").astype(np.int64)
         count, tx = (one, given) if expect else (given, None)
-        _all(site).arrive(lanes, address(lanes), count, tx, at)
+        phases = _all(site).arrive(lanes, address(lanes), count, tx, at, drops)
+        put(lanes, np.broadcast_to(phases, (2, len(lanes))))
 
     return arrive
 
@@ -77,16 +76,16 @@ def _wait(site: Site) -> Run:
     Where nothing else can go on, the suspension ends without success, as the ISA's time limit lets
     it: a loop that waits for something else meanwhile goes on, and one that does not is a deadlock.
     """
-    if not site.at.has("parity"):
-        raise site.refuse("a wait for a state is not executed yet; waits by parity are")
-    address, parity = site.address(1), site.fetch(2, "u32")
+    by_parity = site.at.has("parity")
+    address, phase = site.address(1), site.fetch(2, "u32" if by_parity else "u64")
+    what = "a parity" if by_parity else "an mbarrier's state"
     put = site.store(0, "pred")
     at, machine = site.at, site.machine
 
     def wait(lanes: Lanes) -> Outcome | None:
         where = address(lanes)
-        wanted = machine.memory.same(parity(lanes), lanes, at, "a parity")
-        done = _all(site).test(lanes, where, wanted, at)
+        wanted = machine.memory.same(phase(lanes), lanes, at, what)
+        done = _all(site).test(lanes, where, wanted, by_parity, at)
         waiting = ~done
         if waiting.any() and machine.timed_out:
             late = np.isin(lanes.threads, list(machine.timed_out))

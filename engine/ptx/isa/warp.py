@@ -182,14 +182,42 @@ def _redux(site: Site) -> Run:
     def reduce(lanes: Lanes) -> Outcome | None:
         if (outcome := check(lanes)) is not None:
             return outcome
-        if not lanes.whole:
-            raise site.refuse("a reduction over a part of a warp is not executed yet")
-        values = value(lanes).reshape(2, -1, WARP)
-        total = function.reduce(values, axis=2, dtype=values.dtype)
-        put(lanes, np.repeat(total[..., None], WARP, 2).reshape(2, -1))
+        values = value(lanes)
+        first = np.searchsorted(lanes.warp_of, lanes.warps)
+        total = function.reduceat(values, first, axis=1, dtype=values.dtype)
+        put(lanes, total[:, np.searchsorted(lanes.warps, lanes.warp_of)])
         return None
 
     return reduce
+
+
+def _match(site: Site) -> Run:
+    """match.any: the lanes that hold the same value; match.all: whether all do."""
+    site.takes("sync", "any", "all")
+    every = site.one("any", "all") == "all"
+    result = site.operand(0)
+    put = site.registers.store(result.first if isinstance(result, Pair) else result, "b32", site.at)
+    put_same = (
+        site.registers.store(result.second, "pred", site.at) if isinstance(result, Pair) else None
+    )
+    value, check = site.fetch(1), members(site, 2)
+
+    def match(lanes: Lanes) -> Outcome | None:
+        if (outcome := check(lanes)) is not None:
+            return outcome
+        held = full(value(lanes), lanes)
+        here = full(np.ones((2, len(lanes)), np.bool_), lanes)
+        same = (held[..., None] == held[..., None, :]) & here[..., None, :]
+        words = (same.astype(np.uint64) << _LANE.astype(np.uint64)).sum(-1).astype(np.uint32)
+        if every:
+            alike = (same.sum(-1) == here.sum(-1)[..., None]) & here
+            words = np.where(alike, words, np.uint32(0))
+            if put_same is not None:
+                put_same(lanes, back(alike, lanes))
+        put(lanes, back(words, lanes))
+        return None
+
+    return match
 
 
 OPS: dict[str, Decoder] = {
@@ -198,4 +226,5 @@ OPS: dict[str, Decoder] = {
     "activemask": _activemask,
     "elect": _elect,
     "redux": _redux,
+    "match": _match,
 }

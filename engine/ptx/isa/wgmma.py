@@ -15,7 +15,7 @@ import numpy as np
 
 from engine.ptx.decode import Decoder, Site
 from engine.ptx.fragments import Fragments
-from engine.ptx.isa.matrix import numbers
+from engine.ptx.isa.matrix import SIZES, multiply, numbers
 from engine.ptx.lanes import WARP, Lanes
 from engine.ptx.machine import Machine, Outcome, Run
 from engine.ptx.ordering import MATMUL
@@ -25,7 +25,6 @@ from engine.ptx.tensor_maps import swizzled
 
 Array = np.ndarray[Any, Any]
 GROUP = 4 * WARP
-_SIZES = {"f16": 2, "bf16": 2, "tf32": 4, "s8": 1, "u8": 1}
 _SWIZZLES = {0: 0, 1: 128, 2: 64, 3: 32}
 
 
@@ -127,12 +126,12 @@ class Matmul:
     def __init__(self, site: Site) -> None:
         at = site.at
         shape = next((m for m in at.modifiers if re.fullmatch(r"m64n\d+k\d+", m)), "")
-        types = [m for m in at.modifiers if m in (*_SIZES, "f32", "s32")]
+        types = [m for m in at.modifiers if m in (*SIZES, "f32", "s32")]
         site.takes("mma_async", "sync", "aligned", shape, types)
-        if not shape or len(types) != 3 or types[0] != "f32" or types[1] != types[2]:
+        if not shape or len(types) != 3 or types[0] != "f32" or not multiply(*types[1:]):
             raise site.refuse("this shape or these types are not executed yet")
         self.site, self.machine = site, site.machine
-        self.type, self.size = types[1], _SIZES[types[1]]
+        self.types, self.size = types[1:], SIZES[types[1]]
         self.n, self.k = (int(x) for x in re.findall(r"\d+", shape)[1:])
         d = site.operand(0)
         if not isinstance(d, Vector) or len(d.items) != self.n // 2:
@@ -218,10 +217,10 @@ class Matmul:
             items = np.ascontiguousarray(words).view(np.dtype(f"u{self.size}"))
             # [warp, g, t, k, r, item] -> [warp, r, g, k, t, item]
             items = items.reshape(4, 8, 4, -1, 2, 4 // self.size).transpose(0, 4, 1, 3, 2, 5)
-            left = numbers(np.ascontiguousarray(items).reshape(64, self.k), self.type)
+            left = numbers(np.ascontiguousarray(items).reshape(64, self.k), self.types[0])
         else:
-            left = numbers(held[flight.a // self.size], self.type)
-        right = numbers(held[flight.b // self.size], self.type)
+            left = numbers(held[flight.a // self.size], self.types[0])
+        right = numbers(held[flight.b // self.size], self.types[1])
         product = (left @ right.T) * np.float32(self.scale_a * self.scale_b)
         turned = product.reshape(4, 2, 8, self.n // 8, 4, 2).transpose(0, 2, 4, 3, 1, 5)
         d = turned.reshape(GROUP, self.n // 2).astype(np.float32)

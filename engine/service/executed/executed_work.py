@@ -349,11 +349,11 @@ class ExecutedWork(Work):
         """The edits with the first of the loop's bounds that are right and save work, if any are;
         then those without."""
         equal = not {"Nq", "Nk"} <= self.launcher(recipe).sizes
-        for bounds in fewer_tiles(recipe, self.places, self.files(), equal):
+        for fewer in fewer_tiles(recipe, self.places, self.files(), equal, edits):
             self.bench.progress("trying fewer tiles")
-            less = self._right([*edits, *bounds], recipe)
+            less = self._right(fewer, recipe)
             if less is not None and less.work < ran.work:
-                yield [*edits, *bounds]
+                yield fewer
                 break
         yield edits
 

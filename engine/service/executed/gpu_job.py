@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 _STORED = {"f32": "f32", "i32": "i32", "i64": "int64", "u8": "bool"}
 _COPIES = ("Memset", "Memcpy")  # of a launcher, as the profiler calls them
 _LSE = ("B", "Hq", "Nq")
+# What is timed beside someone's kernel and its source: rivals that nothing has to be compiled for.
+_RIVALS = ("sdpa",)
 
 
 def job_of(work: ExecutedWork, bench: Mapping[str, Any]) -> Contents:
@@ -54,7 +56,7 @@ def job_of(work: ExecutedWork, bench: Mapping[str, Any]) -> Contents:
                for file, name in work.lowered_names().items()}  # fmt: skip
     spec = reference_of(work.spec, recipe, work.options.spec)
     made = contents_of(work.package, lowered, spec, recipe, kernels_run(work), work.bench.child)
-    return replace(made, title=work.state.title, bench=bench)
+    return replace(made, title=work.state.title, bench={**made.bench, **bench})
 
 
 def contents_of(
@@ -109,6 +111,7 @@ def contents_of(
         asked=recipe,
         binding=binding_of(ours, spec, asked),
         declared=keys_of(package.specialisations),
+        bench={"rivals": list(_RIVALS)},
     )
 
 

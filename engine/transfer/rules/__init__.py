@@ -17,7 +17,7 @@ from engine.transfer.rules.base.prepared_operands import prepared_of
 from engine.transfer.rules.base.recipe_names import Words
 from engine.transfer.rules.base.rule import Case, Plan, Rule, Step, ordered
 from engine.transfer.rules.base.wide_products import with_wide_products
-from engine.transfer.rules.elements import arithmetic, exponent, next_tile, score, stage
+from engine.transfer.rules.elements import arithmetic, exponent, next_tile, row_values, score, stage
 from engine.transfer.rules.elements import branchless as branches
 from engine.transfer.rules.elements import dense_tiles as dense
 from engine.transfer.rules.elements import diagonal_offset as offset
@@ -39,8 +39,8 @@ RULES = ordered((
     exponent.RULE, mask.KEEP, mask.VISIT, mask.FIND, mask.LISTED, list_kernels.LAUNCH,
     grid.LONGEST, grid.SPREAD, empty_rows.RULE, normaliser.RULE, late.RULE, sink.RULE, lse.RULE,
     output.RULE, offset.RULE, stage.RULE, dense.NARROW, dense.SMALLER, passed_tiles.RULE,
-    next_tile.RULE, arithmetic.RULE, branches.RULE, list_bits.RULE, ticket.RULE, under_mask.RULE,
-    heads.RULE, other.RULE,
+    next_tile.RULE, arithmetic.RULE, row_values.RULE, branches.RULE, list_bits.RULE, ticket.RULE,
+    under_mask.RULE, heads.RULE, other.RULE,
 ))  # fmt: skip
 """In the order that their `after`s give; that of this list says nothing."""
 

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from engine.worker.contests.full_size import UNCOMPARED, differs, sampled
 from engine.worker.contests.kept_pairs import mask_by_spec
-from engine.worker.contests.registry import FLEX, GROUPS, RIVALS, take_part
+from engine.worker.contests.registry import FLEX, RIVALS, take_part
 from engine.worker.contests.rivals import (
     RAISED,
     WRONG,
@@ -59,6 +59,7 @@ from engine.worker.launches.guarded_call import Call
 from engine.worker.launches.specialisation import Subject
 from engine.worker.orchestration import smi
 from engine.worker.orchestration.device import peak_here
+from engine.worker.orchestration.job_options import GROUPS
 from engine.worker.orchestration.manifest import read_job
 from engine.worker.problems.problem_sizes import Case, cases_of, label
 from engine.worker.verification.verify import subject_of, tell

@@ -143,7 +143,6 @@ RIVALS: tuple[Rival, ...] = (
         flashinfer_ways,
     ),
 )  # fmt: skip
-GROUPS = (*dict.fromkeys(r.group for r in RIVALS), "eager")
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from engine.worker.problems.problem_sizes import FORM, parse_shape
 
+# Rivals by what is compiled or installed for them; `eager` is the spec's own function.
+GROUPS = ("sdpa", "fa4", "flex", "fa3", "flashinfer", "eager")
 ABOUT = "Build, verify and time this job, and more jobs beside it, on this machine's GPU."
 
 
@@ -33,6 +35,7 @@ def parser() -> argparse.ArgumentParser:
     out.add_argument("--self-test", action="store_true", help="also show that mutants are rejected")
     out.add_argument("--lengths", type=int, nargs="+", help="sequence lengths to time")
     out.add_argument("--shapes", type=shape, nargs="+", metavar="SHAPE", help=f"or shapes: {FORM}")
+    out.add_argument("--rivals", choices=GROUPS, nargs="+", help="those to time beside it")
     out.add_argument("--samples", type=int, help="timed calls per contestant")
     out.add_argument("--parallel", type=int, default=6, help="verifications beside each other")
     out.add_argument("--sanitizer-seconds", type=float, default=90.0)

@@ -124,12 +124,8 @@ class Run:
             keys, job.fields, arch, self.nvcc,
             () if job.theirs is None else job.theirs.words(work.include),
         )  # fmt: skip
-        if job.theirs is not None and self.options.bench:
-            work.source = self.builders.submit(
-                build, self.compilers, work.include / UNEDITED, work.include,
-                job.work / f"source-{arch}", job.entry, (job.primary,), job.fields, arch, self.nvcc,
-                job.theirs.words(work.include, unedited=True),
-            )  # fmt: skip
+        if self.options.bench:
+            self.source(work)
         if self.options.self_test:
             text = job.source.read_bytes().decode("utf-8", "surrogateescape")
             for mutant in mutants_of(text, has_lse(job)):
@@ -146,6 +142,17 @@ class Run:
                 )  # fmt: skip
                 work.mutants.append((mutant, made))
         return work
+
+    def source(self, work: Work) -> Future[Built] | None:
+        """Someone else's kernel as it was, built once; the job's own build where it has no edit."""
+        job, arch = work.job, str(work.store.device["arch"])
+        if work.source is None and job.theirs is not None:
+            work.source = work.build if job.unedited else self.builders.submit(
+                build, self.compilers, work.include / UNEDITED, work.include,
+                job.work / f"source-{arch}", job.entry, (job.primary,), job.fields, arch, self.nvcc,
+                job.theirs.words(work.include, unedited=True),
+            )  # fmt: skip
+        return work.source
 
     def add(self, work: Work, row: dict[str, Any]) -> None:
         work.store.add("checks", row)
@@ -183,11 +190,21 @@ class Run:
         wanted = self.options.sanitize and not self.options.bench_only
         if wanted and not failed and not self.stopped:
             dump = job.work / DUMP
-            words = ("sanitize", str(job.folder), str(library), str(dump))
-            command = child_command(job.folder / "run.py", *words)
-            limit = self.options.sanitizer_seconds
+
+            def launching(library: Path) -> list[str]:
+                words = ("sanitize", str(job.folder), str(library), str(dump))
+                return child_command(job.folder / "run.py", *words)
+
+            def unedited() -> list[str]:
+                made = self.source(work)
+                source = None if made is None else made.result()
+                return launching(source.library) if source is not None and source.ok else []
+
+            limit, key = self.options.sanitizer_seconds, job.primary
             with self.gpu:
-                for found in sanitizer_rows(command, job.primary, dump, job.folder, limit):
+                for found in sanitizer_rows(
+                    launching(library), key, dump, job.folder, limit, unedited
+                ):
                     self.add(work, found)
         work.verified = not any(r["verdict"] == "fail" for r in work.store.checks)
         if work.verified and self.options.bench and not self.stopped:
@@ -277,6 +294,8 @@ class Run:
         plan["done"] = [row["case"] for row in work.store.timed]
         if self.options.samples:
             plan["samples"] = self.options.samples
+        if self.options.rivals:
+            plan["rivals"] = self.options.rivals
         if work.source is not None:
             made = work.source.result()
             plan["source"] = str(made.library) if made.ok else ""

@@ -106,6 +106,15 @@ class Job:
         return self.folder / KERNEL / SOURCE
 
     @property
+    def unedited(self) -> bool:
+        """Whether it is someone else's kernel as its author wrote it."""
+        return (
+            self.theirs is not None
+            and self.theirs.includes == self.theirs.source_includes
+            and self.files[f"{KERNEL}/{SOURCE}"] == self.files[f"{KERNEL}/{UNEDITED}"]
+        )
+
+    @property
     def module_text(self) -> str:
         """The primary specialisation's CuIR, for the cost model; empty if it is not there."""
         path = self.folder / MODULE

@@ -20,6 +20,7 @@ from engine.worker.orchestration.checklist import (
     required,
 )
 from engine.worker.orchestration.manifest import Job
+from engine.worker.orchestration.races import OF_SOURCE
 
 SCHEMA = 1
 MOST_NAMED = 8  # checks in one verdict's reason
@@ -219,6 +220,10 @@ def judge(
     far = notes.get(UNREACHED) if isinstance(notes, Mapping) else None
     if isinstance(far, list) and far:
         note += f"; no run reaches past {', '.join(str(c) for c in far)}"
+    notes = rows.get((primary, "racecheck"), {}).get("notes")
+    shared = notes.get(OF_SOURCE) if isinstance(notes, Mapping) else None
+    if isinstance(shared, list) and shared:
+        note += f"; racecheck reports {len(shared)}, each {OF_SOURCE}"
     if len(keys) < len(declared):
         note += f"; of {len(declared)} specialisations only {', '.join(keys)}"
     return "pass", f"{len(rows) - len(unrun)} checks on {cases} cases{note}"

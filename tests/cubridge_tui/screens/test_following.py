@@ -101,6 +101,11 @@ def test_what_changed_is_marked_in_the_pieces_of_a_line(text: str, width: int, d
     assert all(len(r.text) <= width for r in shown)
 
 
+def test_a_blank_past_the_width_is_left_out() -> None:
+    (shown,), _ = fitted([Row("a" * 20 + " ", RowKind.ADD)], 20, CHANGES)
+    assert shown.text == "a" * 20
+
+
 async def test_a_hunks_head_copies_its_new_text(
     proposed: tuple[Path, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,7 +14,7 @@ from cubridge_tui.model.snapshot import View
 from cubridge_tui.screens.adaptation.screen import AdaptationScreen
 from cubridge_tui.screens.overview import OverviewScreen
 from engine.service.views.costing import Cost, Where
-from engine.types import Stage
+from engine.types import DecisionKind, Stage
 from tests.cubridge_tui.conftest import screen_text, settled
 
 pytestmark = pytest.mark.usefixtures("no_warm_up")
@@ -79,6 +79,14 @@ async def test_hunks_are_understood_and_decided_by_keys(proposed: tuple[Path, st
         assert not page.shown.open and wanted.isdisjoint(
             n for n in page.shown.names if page.snap.decision(n) is None
         )
+        await pressed(app, pilot, "u")
+        assert set(page.shown.open) == wanted
+        await pressed(app, pilot, "X")
+        rejected = [page.snap.decision(n) for n in page.shown.names]
+        assert {d.kind for d in rejected if d is not None} == {DecisionKind.REJECTED}
+        assert len(rejected) == len(page.shown.names) and None not in rejected
+        await pressed(app, pilot, "X")
+        assert "every hunk shown is rejected" in screen_text(app)
         await pressed(app, pilot, "u")
         assert set(page.shown.open) == wanted
 

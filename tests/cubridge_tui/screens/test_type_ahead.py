@@ -12,7 +12,7 @@ from cubridge_tui.screens.dialogs import Prompt
 from sessions.store import Store
 from tests.cubridge_tui.screens.test_adaptation import Driver
 
-pytestmark = pytest.mark.usefixtures("no_warm_up")
+pytestmark = pytest.mark.usefixtures("no_warm_up", "every_frame")
 Proposed = tuple[Path, str]
 NAMES = {"/": "slash", ":": "colon", "\r": "enter", "\x1b": "escape", "\x7f": "backspace",
          "]": "right_square_bracket", "\t": "tab"}  # fmt: skip

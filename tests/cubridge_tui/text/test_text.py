@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from pygments.lexers import get_lexer_by_name
 
 from cubridge_tui.text.cells import shown, shown_column, split_lines
-from cubridge_tui.text.highlight import CHUNK, Highlighter, kind_of, lexer_for
+from cubridge_tui.text.highlight import Highlighter, coloured, lexer_for
 from cubridge_tui.text.sanitise import one_line, visible, visible_lines
 from engine.cuir.printer import print_module
 from engine.lift import lift, load_package
@@ -53,7 +53,7 @@ def test_words_on_one_line() -> None:
 
 def kinds(text: str, language: str) -> list[list[tuple[str, str]]]:
     lines = text.split("\n")
-    made = Highlighter(len(lines), lambda i: lines[i], language)
+    made = Highlighter(lambda i: lines[i], language)
     return [
         [(line[s.start : s.end], s.kind) for s in made.spans(i)] for i, line in enumerate(lines)
     ]
@@ -72,9 +72,9 @@ def test_all_of_a_lifted_kernel_is_lexed_without_an_error() -> None:
 
 
 def test_a_comment_over_many_lines_stays_one_wherever_it_is_opened() -> None:
-    body = "\n".join(["int a; /* begin", *["inside = 1;"] * (3 * CHUNK), "end */ int b;"])
+    body = "\n".join(["int a; /* begin", *["inside = 1;"] * 12, "end */ int b;"])
     found = kinds(body, "cuda")
-    assert found[2 * CHUNK + 1] == [("inside = 1;", "comment")]
+    assert found[9] == [("inside = 1;", "comment")]
     assert ("int", "type") in found[-1] and ("end */", "comment") in found[-1]
     assert kinds("// not /* open\nint c;", "cuda")[1][0] == ("int", "type")
 
@@ -83,12 +83,18 @@ def test_an_unknown_language_is_plain_text() -> None:
     assert kinds("int a;", "no-such-language") == [[]]
 
 
+def test_a_directive_that_goes_on_is_one_to_its_end() -> None:
+    found = kinds("#define A(x) \\\n  f(x); \\\n  g(x)\nint b;", "cuda")
+    assert [{kind for _, kind in line} for line in found[:3]] == [{"preproc"}] * 3
+    assert ("int", "type") in found[3]
+
+
 def _by_character(lexer: Any, text: str) -> list[str]:
-    return [
-        kind_of(token) if not character.isspace() else ""
-        for _, token, value in lexer.get_tokens_unprocessed(text)
-        for character in value
-    ]
+    out = [""] * len(text)
+    for start, end, kind in coloured(lexer, text):
+        for at in range(start, end):
+            out[at] = kind if not text[at].isspace() else ""
+    return out
 
 
 def test_cuda_is_coloured_as_pygments_own_lexer_does() -> None:

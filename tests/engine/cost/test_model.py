@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 from dataclasses import replace
@@ -20,6 +21,9 @@ from engine.cuir.parser import parse_module
 from engine.cuir.printer import print_module
 from engine.errors import CuBridgeError, InputError
 from engine.service.session.workbench import lift_any
+from engine.spec.recipes.recipe import Input
+from engine.transfer.rules import apply, plan
+from tests.engine.transfer.recipes import recipe
 
 H100 = card("h100")
 SIZES = {"B": 1, "Hq": 4, "Hkv": 4, "Nq": 2048, "Nk": 2048, "scale": 0.09}
@@ -155,6 +159,39 @@ def test_a_count_from_data_is_guessed_and_said() -> None:
     tenth = predict(module, SIZES, H100, flops=every.flops / 10)
     assert "kept pairs" in tenth.notes[0]
     assert tenth.main.key_tiles < every.main.key_tiles / 4
+
+
+@pytest.mark.parametrize(
+    ("dtype", "tiles"), [("bool", "each of 10.2"), ("i32", "from the kept pairs")]
+)
+def test_a_flag_of_each_key_cuts_every_tile(dtype: str, tiles: str) -> None:
+    base = lifted("flash_fwd_sm90")
+    keep = "valid[b, j] and j <= i" if dtype == "bool" else "valid[b, j] == 3 and j <= i"
+    wanted = recipe(keep=keep, extra=(Input("valid", "extra", dtype, ("B", "Nk")),))
+    *_, (_, module) = apply(base, plan(base, wanted).steps)
+    found = predict(module, SIZES, H100, flops=0.4 * of(base).flops)
+    assert any(tiles in note for note in found.notes)
+    cut = max(found.main.kinds, key=lambda kind: kind.together)
+    assert (cut.share == 1.0) is (dtype == "bool")
+    # As many bits are made as tiles are cut, up to the slots.
+    bits = {n: next(c for c in predict(module, {**SIZES, "slots": n}, H100,
+            flops=0.4 * of(base).flops).launches if c.kernel == "mask_tiles").cycles
+            for n in (1, 2, 16)}  # fmt: skip
+    assert (bits[16] > bits[2] > bits[1]) is (dtype == "bool")
+
+
+def test_each_column_that_a_mask_reads_costs_its_address() -> None:
+    """Fifteen instructions for each load, which the two rows of a thread share; counted by hand in
+    the machine code of a mask by two columns."""
+    base = lifted("flash_fwd_sm90")
+    tiles = []
+    for keep, names in (("j <= i", ""), ("a[b, j] <= i", "a"), ("a[b, j] <= i + e[b, j]", "ae")):
+        extra = tuple(Input(n, "extra", "i32", ("B", "Nk")) for n in names)
+        *_, (_, module) = apply(base, plan(base, recipe(keep=keep, extra=extra)).steps)
+        tiles.append(max(k.cycles["vector"] for k in predict(module, SIZES, H100).main.kinds))
+    loads = 192 * 112 / 2
+    for before, after in itertools.pairwise(tiles):
+        assert 15 < (after - before) * 128 / loads < 24  # what is compared is in it
 
 
 def test_nothing_to_launch_is_an_error() -> None:

@@ -37,6 +37,7 @@ from engine.worker.orchestration.checklist import (
     required,
 )
 from engine.worker.orchestration.manifest import read_job
+from engine.worker.orchestration.races import OF_SOURCE
 from engine.worker.orchestration.results import Store, judge, outlives, write_result
 
 DEVICE = {"name": "NVIDIA H100", "arch": "sm_90", "when": "2026-01-01T00:00:00+00:00"}
@@ -172,6 +173,12 @@ def test_a_missing_tool_is_named_and_withholds_nothing() -> None:
     rows = [*whole(), row("racecheck", verdict="not_run", cases=0, reason="not on this machine")]
     kind, reason = judged(rows)
     assert kind == "pass" and "not run: racecheck" in reason
+
+
+def test_races_that_the_unedited_source_has_too_are_counted() -> None:
+    rows = [*whole(), row("racecheck", notes={OF_SOURCE: ["Read x.h:1, Write x.h:2"]})]
+    kind, reason = judged(rows)
+    assert kind == "pass" and f"racecheck reports 1, each {OF_SOURCE}" in reason
 
 
 def test_fewer_specialisations_are_named() -> None:

@@ -156,3 +156,73 @@ def test_a_launcher_that_has_the_name_already_is_refused() -> None:
     place = Place(SOURCE, source.index(b"s[0] *= 2;") + 10, 1, "inner", "s", 1, "s", {})
     with pytest.raises(TransferError, match="launch has something called slopes already"):
         routed({SOURCE: source}, place)
+
+
+NESTED = b"""\
+#pragma once
+struct Call { float* s; int heads; };
+template <int N> struct Loop {
+  struct Arguments { float* s; int heads; };
+  struct Params { float* s; int heads = 1; };
+  static Params lowered(Arguments const& args) {
+    int count[] = {1, 2};
+    return {args.s, args.heads};
+  }
+  __device__ void step(Params const& params, int head) { params.s[head] *= 2; }
+};
+template <int N> struct Other {
+  struct Params { float* s; int heads; int more; };
+  static Params lowered(Call const& call) { return {call.s, call.heads, 0}; }
+};
+template <int N> struct Kernel {
+  struct Params { typename Loop<N>::Params loop; };
+  __device__ void operator()(Params const& params) { Loop<N>().step(params.loop, blockIdx.x); }
+};
+template <class K> __global__ void run(typename K::Params const params) { K()(params); }
+template <int N> struct Start {
+  void operator()(Call& call, cudaStream_t stream) {
+    typename Loop<N>::Arguments args {call.s, call.heads};
+    run<Kernel<N>><<<call.heads, 1, 0, stream>>>({Loop<N>::lowered(args)});
+  }
+};
+"""
+CALLED = b"""\
+#include "a.h"
+void launch(float* s, int Hq, cudaStream_t stream) {
+  Call call{};
+  call.s = s;
+  call.heads = Hq;
+  Start<4>()(call, stream);
+}
+"""
+
+
+def test_through_structs_that_are_made_of_structs() -> None:
+    """A function that only an object's `operator()` calls gets no parameter: that has no name."""
+    at = NESTED.index(b"params.s[head] *= 2;") + 20
+    place = Place(HEADER, at, 1, "step", "params.s", 1, "params.s[head]", {})
+    name, made = routed({SOURCE: CALLED, HEADER: NESTED}, place)
+    assert name == "params.slopes"
+    assert "float* s, int Hq, const float* slopes, cudaStream_t" in made[SOURCE]
+    assert "call.s = s;\n  call.slopes = slopes;\n" in made[SOURCE]
+    text = made[HEADER]
+    for part in (
+        "struct Call { float* s; int heads;\nconst float* slopes; };",
+        "struct Arguments { float* s; int heads;\nconst float* slopes; };",
+        "struct Params { float* s; int heads = 1;\nconst float* slopes; };",
+        "return {args.s, args.heads, args.slopes};",
+        "Arguments args {call.s, call.heads, call.slopes};",
+        "int count[] = {1, 2};",
+        "struct Params { float* s; int heads; int more; };",
+        "return {call.s, call.heads, 0};",
+        "operator()(Params const& params) {",
+    ):
+        assert part in text, part
+
+
+def test_a_struct_that_nothing_makes_is_no_way() -> None:
+    files = {SOURCE: CALLED, HEADER: NESTED.replace(b"return {args.s, args.heads}", b"return {}")}
+    at = files[HEADER].index(b"params.s[head] *= 2;") + 20
+    place = Place(HEADER, at, 1, "step", "params.s", 1, "params.s[head]", {})
+    with pytest.raises(TransferError, match="no call of step is seen"):
+        routed(files, place)

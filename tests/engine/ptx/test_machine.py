@@ -276,6 +276,34 @@ def test_an_undefined_value_that_decides_nothing_is_none() -> None:
     assert not done.findings and not target[:64].any()
 
 
+@pytest.mark.parametrize(
+    ("over", "then", "words"),
+    [
+        ("add.s32 %r3, %r3, 2;", "and.b32 %r3, %r3, 1;", ""),  # 9 or 7 is odd
+        ("add.s32 %r3, %r3, 2;", "", "an output"),
+        ("st.shared.u32 [%r2], %r3;", "and.b32 %r3, %r3, 1;", "a branch"),
+        ("bar.sync 0;", "", "a branch"),
+        ("@%p1 add.s32 %r3, %r3, 2;", "and.b32 %r3, %r3, 1;", ""),
+        (17 * "add.s32 %r3, %r3, 2;\n\t", "and.b32 %r3, %r3, 1;", ""),
+    ],
+)
+def test_a_branch_over_registers_alone_is_each_worlds_own(over: str, then: str, words: str) -> None:
+    body = f"""
+	setp.gt.s32 %p0, %r9, 0;
+	mov.u32 %r3, 7;
+	setp.lt.u32 %p1, %r0, 32;
+	@%p1 mov.u32 %r9, 0;
+	@%p0 bra $there;
+	{over}
+$there:
+	{then}
+	st.global.u32 [%d4], %r3;
+"""
+    values, done = execute(body)
+    assert [words in f.words for f in done.findings] == [True] * bool(words)
+    assert words or (values[:64] == 1).all()
+
+
 @pytest.mark.parametrize("threads", [64, 1024])
 def test_two_blocks_on_one_output(threads: int) -> None:
     """Blocks that execute together, and blocks of different batches."""
@@ -397,3 +425,277 @@ def test_a_warp_reads_its_own_rows_of_a_and_all_of_b(rows: int, barrier: str, ki
     body = "\t.reg .b16 %h<2>;\n" + ROWS.format(rows=rows, barrier=barrier)
     found = kinds(execute(body, 128)[1])
     assert found == ({kind} if kind else set())
+
+
+CHOICE = """
+	ld.shared.u32 %r3, [%r2];
+	setp.lt.s32 %p0, %r3, 0;
+	mov.u32 %r4, 7;
+	@%p0 bra over;
+	mov.u32 %r4, 9;
+	add.s32 %r4, %r4, {add};
+over:
+	st.global.u32 [%d4], {out};
+"""
+
+
+def test_a_branch_over_arithmetic_alone_is_a_choice_of_values() -> None:
+    """A row that is never stored may be divided by anything (FlashAttention-2's row sums)."""
+    target, done = execute(CHOICE.format(add=1, out="%r0"))
+    assert not done.findings and target[5] == 5
+    target, done = execute(CHOICE.format(add=-2, out="%r4"))  # both ways give 7
+    assert not done.findings and (target[:64] == 7).all()
+    _, done = execute(CHOICE.format(add=1, out="%r4"))
+    (finding,) = done.findings
+    assert finding.kind == "undefined value" and "an output depends" in finding.words
+
+
+def test_a_branch_over_anything_else_is_not() -> None:
+    _, done = execute(CHOICE.format(add="1;\n\tst.shared.u32 [%r2], %r4", out="%r0"))
+    assert any("a branch depends" in f.words for f in done.findings)
+
+
+@pytest.mark.parametrize("threads", [1, 20, 33, 48])
+@pytest.mark.parametrize("seed", [None, 0])
+def test_a_blocks_last_warp_may_be_a_part_of_one(threads: int, seed: int | None) -> None:
+    body = COPY + "\tbar.sync 0;\n\tmov.u32 %r7, %ntid.x;\n\tsub.s32 %r7, %r7, 1;\n" + TURNED
+    body = body.replace("63", "%r7") + READ.removeprefix(TURNED)
+    target, done = execute(body, threads, seed=seed)
+    assert not done.findings
+    assert target[:threads].tolist() == [100 + threads - 1 - t for t in range(threads)]
+    vote = "\tvote.sync.ballot.b32 %r5, 1, -1;\n\tredux.sync.add.u32 %r6, %r0, -1;\n"
+    target, done = execute(vote + "\tst.global.u32 [%d4], %r5;\n", threads)
+    last = threads % 32 or 32
+    assert not done.findings and target[threads - 1] == (1 << last) - 1
+
+
+STATES = """
+	.reg .b64 %s<4>;
+	mov.u32 %r6, barrier;
+	setp.eq.u32 %p1, %r0, 0;
+	@%p1 mbarrier.init.shared::cta.b64 [%r6], {count};
+	bar.sync 0;
+	st.shared.u32 [%r2], %r0;
+	mbarrier.{arrive}.shared::cta.b64 %s0, [%r6];
+again:
+	mbarrier.{wait}.shared::cta.b64 %p3, [%r6], {state};
+	@!%p3 bra again;
+	xor.b32 %r4, %r2, 128;
+	ld.shared.u32 %r5, [%r4];
+	st.global.u32 [%d4], %r5;
+"""
+
+
+@pytest.mark.parametrize("arrive", ["arrive", "arrive_drop"])
+@pytest.mark.parametrize("wait", ["test_wait", "try_wait"])
+def test_a_wait_for_an_arrivals_state(arrive: str, wait: str) -> None:
+    given = {"count": 64, "arrive": arrive, "wait": wait, "state": "%s0"}
+    for seed in (None, 0, 1):
+        target, done = execute(STATES.format(**given), seed=seed)
+        assert not done.findings and target[:64].tolist() == [t ^ 32 for t in range(64)]
+    assert kinds(execute(STATES.format(**given | {"count": 65}))[1]) == {"deadlock"}
+    # A state of a phase that is over waits for nothing.
+    early = STATES.format(**given | {"state": "-1"})
+    assert "race" in kinds(execute(early, seed=0)[1])
+
+
+ARRIVING = """
+	mov.u32 %r6, barrier;
+	setp.eq.u32 %p1, %r0, 0;
+	@%p1 mbarrier.init.shared::cta.b64 [%r6], {count};
+	bar.sync 0;
+	cp.async.ca.shared.global [%r2], [%d3], 4;
+	cp.async.mbarrier.arrive{counted}.shared::cta.b64 [%r6];
+	{more}
+again:
+	mbarrier.try_wait.parity.shared::cta.b64 %p3, [%r6], {parity};
+	@!%p3 bra again;
+	xor.b32 %r4, %r2, 128;
+	ld.shared.u32 %r5, [%r4];
+	st.global.u32 [%d4], %r5;
+"""
+PLAIN = "mbarrier.arrive.shared::cta.b64 _, [%r6];"
+
+
+@pytest.mark.parametrize(("counted", "more"), [(".noinc", ""), ("", PLAIN)])
+def test_copies_arrive_at_an_mbarrier(counted: str, more: str) -> None:
+    given = {"count": 64, "counted": counted, "more": more, "parity": 0}
+    for seed in (None, 0):
+        target, done = execute(ARRIVING.format(**given), seed=seed)
+        assert not done.findings
+        assert target[:64].tolist() == [100 + (t ^ 32) for t in range(64)]
+    assert "early read" in kinds(execute(ARRIVING.format(**given | {"parity": 1}))[1])
+
+
+def test_a_wait_for_groups_does_not_count_what_arrived_at_an_mbarrier() -> None:
+    given = {"count": 64, "counted": ".noinc", "parity": 1, "more": "cp.async.commit_group;"}
+    copies = ARRIVING.format(**given).replace("again:", "cp.async.wait_group {};\nagain:")
+    copies = copies.replace("[%r4]", "[%r2]")  # what the lane copied itself
+    assert "early read" in kinds(execute(copies.replace("{}", "1"))[1])
+    assert not execute(copies.replace("{}", "0"))[1].findings
+
+
+ROW = """
+	.shared .align 128 .b8 row[256];
+	mov.u32 %r6, barrier;
+	mov.u32 %r7, row;
+	setp.eq.u32 %p1, %r0, 0;
+	@%p1 mbarrier.init.shared::cta.b64 [%r6], 1;
+	bar.sync 0;
+	@!%p1 bra wait;
+	mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r6], 256;
+	cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes
+		[%r7], [%d0{at}], {size}, [%r6];
+wait:
+	mbarrier.try_wait.parity.shared::cta.b64 %p3, [%r6], {parity};
+	@!%p3 bra wait;
+	add.s32 %r4, %r7, 4;
+	mad.lo.s32 %r4, %r0, 4, %r7;
+	ld.shared.u32 %r5, [%r4];
+	add.s32 %r5, %r5, 1;
+	st.shared.u32 [%r4], %r5;
+	{fence}
+	bar.sync 0;
+	@!%p1 ret;
+	cp.async.bulk.global.shared::cta.bulk_group [%d1], [%r7], 256;
+	cp.async.bulk.commit_group;
+	{wait}
+"""
+RIGHT = {"at": "", "size": 256, "parity": 0, "fence": "fence.proxy.async.shared::cta;",
+         "wait": "cp.async.bulk.wait_group.read 0;"}  # fmt: skip
+
+
+def test_rows_of_bytes_are_copied_in_and_out() -> None:
+    for seed in (None, 0, 1):
+        target, done = execute(ROW.format(**RIGHT), seed=seed)
+        assert not done.findings and target[:64].tolist() == [101 + t for t in range(64)]
+
+
+@pytest.mark.parametrize(
+    ("change", "kind"),
+    [({"parity": 1}, "early read"), ({"fence": ""}, "missing proxy fence"),
+     ({"wait": ""}, "early read"), ({"at": "+384"}, "out of bounds"), ({"at": "+4"}, "misaligned"),
+     ({"size": 240}, "deadlock"), ({"size": 250}, "misaligned")],
+)  # fmt: skip
+def test_rows_that_are_copied_wrongly(change: dict[str, object], kind: str) -> None:
+    assert kind in kinds(execute(ROW.format(**RIGHT | change))[1])
+
+
+# Each block leaves a number; the last to come at the counter adds them up.
+MEETING = """
+	shl.b32 %r3, %r31, 7;
+	add.s32 %r3, %r3, %r0;
+	mul.wide.u32 %d5, %r3, 4;
+	add.s64 %d5, %d5, %d1;
+	st.global.u32 [%d5], %r0;
+	{fence}
+	{sync}
+	setp.ne.u32 %p0, %r0, 0;
+	@%p0 bra told;
+	atom.global.add.u32 %r4, [%d1+508], 1;
+	st.shared.u32 [%r1], %r4;
+	{fence}
+told:
+	bar.sync 0;
+	ld.shared.u32 %r4, [%r1];
+	setp.ne.u32 %p0, %r4, 1;
+	@%p0 ret;
+	xor.b32 %r3, %r3, 128;
+	mul.wide.u32 %d5, %r3, 4;
+	add.s64 %d5, %d5, %d1;
+	ld.global.u32 %r5, [%d5];
+	setp.eq.u32 %p0, %r5, 1234;
+	@%p0 trap;
+"""
+
+
+def meeting(fence: str, sync: str, seed: int | None) -> Outcome:
+    module = parse_module(HEAD + MEETING.format(fence=fence, sync=sync) + "\tret;\n}\n", "k")
+    addresses = b"".join((GLOBAL + (i << WINDOW) + HALF).to_bytes(8, "little") for i in range(2))
+    tensors = [Tensor("source", np.zeros(1, np.uint32)), Tensor("o", np.zeros(512, np.uint32))]
+    return run(module, Launch("k", (2, 1, 1), (64, 1, 1), 0, addresses), tensors, seed)
+
+
+@pytest.mark.parametrize("seed", [None, 0, 1, 2])
+@pytest.mark.parametrize("fence", ["membar.gl;", "fence.acq_rel.gpu;", "fence.sc.sys;"])
+def test_blocks_hand_on_by_fences_and_an_atomic(fence: str, seed: int | None) -> None:
+    assert not meeting(fence, "bar.sync 1;", seed).findings
+
+
+def test_and_race_without_either() -> None:
+    assert kinds(meeting("", "bar.sync 1;", None)) == {"race"}
+    assert kinds(meeting("membar.cta;", "bar.sync 1;", None)) == {"race"}
+    # What warp 1 wrote is not behind warp 0's fence without a barrier of the two.
+    assert any(kinds(meeting("membar.gl;", "", seed)) == {"race"} for seed in range(6))
+
+
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        ("mov.b32 %r3, 0x01FF0203; dp4a.s32.s32 %r3, %r3, 0x02030405, 10;", 10 + 2 - 3 + 8 + 15),
+        ("mov.b32 %r3, 0x01FF0203; dp4a.u32.u32 %r3, %r3, 0x02030405, 10;", 10 + 2 + 765 + 8 + 15),
+        ("mov.b32 %r3, 0x0002FFFF; dp2a.lo.s32.s32 %r3, %r3, 0x04030201, 0;", 2 * 2 - 1),
+        ("mov.b32 %r3, 0x0002FFFF; dp2a.hi.s32.s32 %r3, %r3, 0x04030201, 0;", 2 * 4 - 3),
+        ("bfind.u32 %r3, 0x00F00000;", 23), ("bfind.shiftamt.u32 %r3, 0x00F00000;", 8),
+        ("bfind.s32 %r3, -2;", 0), ("bfind.u32 %r3, 0;", 0xFFFFFFFF),
+        ("mov.f32 %f0, 0f3F800000; set.gt.u32.f32 %r3, %f0, 0f00000000;", 0xFFFFFFFF),
+        ("mov.b32 %r3, 0x3C004000; set.gt.u32.f16x2 %r3, %r3, 0x3C003C00;", 0x0000FFFF),
+        ("mov.b32 %r3, 0x3F804000; set.ge.bf16x2.bf16x2 %r3, %r3, 0x3F803F80;", 0x3F803F80),
+        ("shr.u32 %r4, %r0, 3; match.any.sync.b32 %r3, %r4, -1;", 0xFF),
+        ("match.all.sync.b32 %r3|%p0, %r31, -1;", 0xFFFFFFFF),
+        ("match.all.sync.b32 %r3|%p0, %r0, -1;", 0),
+        ("mov.u32 %r3, %nwarpid;", 2),
+    ],
+)  # fmt: skip
+def test_values_of_instructions(code: str, expected: int) -> None:
+    target, done = execute(code + "\n\tst.global.u32 [%d4], %r3;\n")
+    assert not done.findings and target[0] == expected
+
+
+def test_time_goes_on() -> None:
+    """A loop until some time has gone by ends."""
+    body = """
+	.reg .b64 %t<3>;
+	mov.u64 %t0, %globaltimer;
+wait:
+	mov.u64 %t1, %globaltimer;
+	sub.u64 %t1, %t1, %t0;
+	setp.lt.u64 %p0, %t1, 50;
+	@%p0 bra wait;
+	st.global.u32 [%d4], 1;"""
+    assert not execute(body)[1].findings
+
+
+@pytest.mark.parametrize(
+    ("op", "old", "operand", "new"),
+    [("add.noftz.f16x2", 0x3C003C00, 0x3C004000, 0x40004200), ("exch.b32", 5, 9, 9),
+     ("add.noftz.bf16x2", 0x3F803F80, 0x3F804000, 0x40004040), ("inc.u32", 7, 7, 0),
+     ("inc.u32", 6, 7, 7), ("dec.u32", 0, 7, 7), ("dec.u32", 9, 7, 7), ("dec.u32", 5, 7, 4),
+     ("cas.b32", 5, 5, 77), ("cas.b32", 5, 6, 5)],
+)  # fmt: skip
+def test_atomics(op: str, old: int, operand: int, new: int) -> None:
+    swap = ", 77" if op.startswith("cas") else ""
+    target, done = execute(f"""
+	st.shared.u32 [%r2], {old};
+	atom.shared.{op} %r3, [%r2], {operand}{swap};
+	ld.shared.u32 %r4, [%r2];
+	st.global.u32 [%d4], %r4;
+	setp.ne.u32 %p0, %r3, {old};
+	@%p0 trap;""")
+    assert not done.findings and target[0] == new
+
+
+def test_a_sum_in_a_tensor_that_nothing_set_is_undefined() -> None:
+    _, done = execute("\tred.global.add.u32 [%d4], 1;\n")
+    assert kinds(done) == {"undefined value"} and "an output" in done.findings[0].words
+
+
+def test_a_modules_own_variables_last_from_launch_to_launch() -> None:
+    text = HEAD.replace(".visible .entry", ".global .align 4 .u32 count[2] = {5};\n.visible .entry")
+    body = "\tmov.u64 %d5, count;\n\tld.global.u32 %r3, [%d5];\n\tadd.s32 %r3, %r3, 1;\n"
+    body += "\tbar.sync 0;\n\tsetp.ne.u32 %p0, %r0, 0;\n\t@%p0 ret;\n\tst.global.u32 [%d5], %r3;"
+    module, own = parse_module(text + body + "\n\tret;\n}\n", "k"), dict[str, Tensor]()
+    for n in range(3):
+        launch = Launch("k", (1, 1, 1), (64, 1, 1), 0, bytes(16))
+        assert not run(module, launch, [], own=own).findings
+        assert own["count"].data.view(np.uint32).tolist() == [6 + n, 0]

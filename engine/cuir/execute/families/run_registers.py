@@ -50,7 +50,7 @@ def _at(part: Any, layout: Layout, at: list[int]) -> list[Tensor]:
     first, count = rows_of(part, layout)
     arange = part.program.arange
     if layout.role == "col":
-        return [arange(at[-1], layout.cols)[None, :]]
+        return [arange(at[1], layout.cols)[None, :]]
     i = arange(at[0] + first, count)[:, None]
     if layout.role == "row":
         return [i]

@@ -106,5 +106,5 @@ RULE = Rule(
     "mask",
     applies=lambda case: case.masked,
     edit=lambda module, case: look_at_all(module, case.found),
-    after=("shared",),
+    after=("rows",),
 )

@@ -21,6 +21,7 @@ from engine.cuir.nodes import (
     Stmt,
     Tuple,
     free_names,
+    rebuild,
     walk_expr,
 )
 from engine.cuir.rewrite import map_expr, put_before, substitute, substitute_expr
@@ -34,6 +35,7 @@ from engine.transfer.rules.base.input_views import scalar_inputs
 from engine.transfer.rules.base.rule import Case, Rule
 from engine.transfer.rules.base.score_sites import X, map_rows, put_block
 from engine.transfer.rules.elements.arithmetic import cheap
+from engine.transfer.rules.elements.row_values import costly
 from engine.transfer.rules.launches.other_attention import of_other
 from engine.transfer.rules.outputs.sink import ending_of
 
@@ -126,10 +128,29 @@ def _rows_by_columns(module: Module, case: Case, value: Expr) -> list[Stmt]:
         return None
 
     body = _of_nothing(cheap(substitute(map_expr(value, summed), {"o": X})), X)
+    vectors = {element: total for total, element in totals.items()}
+    factors: dict[Expr, str] = {}
+
+    def once_a_row(e: Expr) -> Expr:
+        """What takes a row's totals alone and is not cheap, as an element of a row vector."""
+        names = free_names(e)
+        own = names & {X.id, "i", "d"} or any(isinstance(x, Index) for x in walk_expr(e))
+        if own or not names & vectors.keys() or not costly(e):
+            return rebuild(e, once_a_row)
+        if e not in factors:
+            factors[e] = fresh("factor")
+            of = [v for v in vectors if v in names]
+            given = tuple(Name(vectors[v]) for v in of)
+            new.append(map_rows(factors[e], given, tuple(map(Name, of)), e, found.sites[0].rows))
+        return Name(f"{factors[e]}_at")
+
+    body = once_a_row(body)
+    vectors |= {f"{factor}_at": factor for factor in factors.values()}
+    read = [v for v in vectors if v in free_names(body)]
     places = ("i", "d") if {"i", "d"} & free_names(body) else ()
-    f = Lambda(("x", *totals.values(), *places), body)
+    f = Lambda(("x", *read, *places), body)
     at = (("at", Tuple((found.sites[0].rows, Num(0)))),) if places else ()
-    given = (Name(found.accumulator), *map(Name, totals))
+    given = (Name(found.accumulator), *(Name(vectors[v]) for v in read))
     return [*new, Assign(found.accumulator, Call("map", (*given, f), at))]
 
 

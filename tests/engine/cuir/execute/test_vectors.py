@@ -18,6 +18,10 @@ WAYS = {
     f"{INDENT}s = keep(s, valid, lambda ok, i, j: ok, at=[row0, n * BN])\n",
     "one that chooses": "valid = load_cols[wgmma_acc[64, BN]](Valid[b, n * BN:])\n"
     f"{INDENT}s = map(s, valid, lambda x, ok: x if ok else -inf)\n",
+    "one made by its keys": "valid = zeros(col_of[wgmma_acc[64, BN]])\n"
+    f"{INDENT}valid = map(valid, lambda x, j: 1.0 if j < args.Nk and Valid[b, j] else 0.0, "
+    "at=[row0, n * BN])\n"
+    f"{INDENT}s = keep(s, valid, lambda ok, i, j: ok > 0.0, at=[row0, n * BN])\n",
 }
 
 
@@ -37,6 +41,13 @@ def test_a_layout_is_the_accumulator_s():
     wrong = WAYS["a column vector"].replace("[wgmma_acc[64, BN]]", "[col_of[wgmma_acc[64, BN]]]")
     found = [f.message for f in check(masked(wrong))]
     assert any("load_cols[wgmma_acc[64, 64]], not load_cols[col_of[" in m for m in found), found
+
+
+def test_a_column_vector_is_told_its_column():
+    """C++'s `at(n * BN)` is a row, and its column 0: a vector of keys would read the first ones."""
+    rows_alone = WAYS["one made by its keys"].replace("at=[row0, n * BN])\n", "at=[n * BN])\n", 1)
+    found = [f.message for f in check(masked(rows_alone))]
+    assert any("the row and the column where the tile starts" in m for m in found), found
 
 
 @pytest.mark.parametrize("way", WAYS)

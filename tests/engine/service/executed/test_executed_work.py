@@ -47,9 +47,18 @@ from tests.engine.service.executed.plain import (
     imported,
     opened,
     pointed,
+    told_again,
 )
 
-pytestmark = pytest.mark.skipif(not has_nvcc(), reason="nvcc compiles the kernels of these tests")
+pytestmark = [
+    pytest.mark.skipif(not has_nvcc(), reason="nvcc compiles the kernels of these tests"),
+    pytest.mark.xdist_group("executed"),  # one worker has what was executed and built
+]
+
+
+@pytest.fixture(autouse=True)
+def _told_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    told_again(monkeypatch)
 
 
 @pytest.fixture

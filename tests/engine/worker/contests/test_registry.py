@@ -29,11 +29,16 @@ from engine.worker.contests.registry import (
     unjudged,
 )
 from engine.worker.contests.rivals import LACKS, MISSING, Absent, Problem, Taking, mask_of
+from engine.worker.orchestration.job_options import GROUPS
 from engine.worker.problems.problem_sizes import Case
 from tests.engine.gpu import cute_stand_in
 from tests.engine.gpu.fakes import Fake, causal_recipe, subject
 
 PLAIN = "x / sqrt(float(D))"
+
+
+def test_each_group_can_be_asked_for() -> None:
+    assert {r.group for r in RIVALS} | {"eager"} == set(GROUPS)
 
 
 def rival(name: str) -> Rival:

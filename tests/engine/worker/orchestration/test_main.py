@@ -290,6 +290,25 @@ def test_the_unedited_source_of_someone_s_kernel_is_built_beside(
     assert asked["source"] == str(job / "work/source-sm_90/library.so")
 
 
+def test_a_kernel_without_an_edit_is_its_own_source(
+    here: Callable[..., Any], contents: Contents, tmp_path: Path
+) -> None:
+    reference = tmp_path / "reference.py"
+    reference.write_bytes(contents.spec.read_bytes())
+    kind = ForeignJob(
+        contents.kind.fields, ("attention",), reference, (), ("root0",), ("root0",),
+        Terms(32, (), True), {}, contents.asked,
+    )  # fmt: skip
+    pages = (("root0/x.cu", b"// as it was\n"), ("unedited.cu", contents.source))
+    job = pack(replace(contents, kind=kind, headers=pages), tmp_path / "theirs")
+    code, result = here("--rivals", "sdpa", "flex", folder=job)
+    assert code == 0, result["reason"]
+    assert not (job / "work/source-sm_90").exists()
+    asked = json.loads((job / "asked.json").read_text())
+    assert asked["source"] == str(job / "work/build-sm_90/library.so")
+    assert asked["rivals"] == ["sdpa", "flex"]
+
+
 def test_a_kernel_that_does_not_compile_fails(here: Callable[..., Any], job: Path) -> None:
     nvcc_error = b'#error\n#include "cubridge/sm80.cuh"\n'
     replace_file(job, "kernel/kernel.cu", nvcc_error)
