@@ -7,10 +7,11 @@ deck that ends before the window does cannot see a wrong window.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from engine.cuir.nodes import Expr, integers_in
 from engine.spec.decks.extreme_biases import PATTERNS
+from engine.transfer.binding import SLOTS
 
 MAX_CONSTANT = 8192
 MAX_SQUARE = 2048  # as many rows as keys: both past a constant, which costs its square (3 s)
@@ -21,18 +22,22 @@ SM_COUNT = 4  # fewer than any card has: some blocks take several pieces of work
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One run: sizes, how values are drawn, what is compared, and on how many multiprocessors."""
+    """One run: sizes, how values are drawn, what is compared, on how many multiprocessors, and of
+    how many partial tiles of a block of rows the mask may be kept as bits, where tiles are listed.
+    """
 
     B: int
     Hq: int
     Hkv: int
     Nq: int
     Nk: int
-    values: str = "random"  # or peaked, bias-inf, of `spec.decks`: `logit_levels`, `extreme_biases`
+    values: str = "random"  # or peaked, bias-inf, of `spec.decks` (`logit_levels`,
+    # `extreme_biases`) or of `runs.tile_edges`
     modes: tuple[str, ...] = ("exact", "typed")
     probe_keep: bool = False  # recover the weights with one-hot V
     turn: int | None = None  # how ids and flags are drawn (`integer_draws`); None: by its place
     processors: int = SM_COUNT
+    slots: int = SLOTS
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -45,11 +50,11 @@ class Case:
 
 def in_turn(
     rows: int, keys: int, values: str = "random", modes: tuple[str, ...] = ("exact",),
-    turn: int | None = None, batch: int = 1,
+    turn: int | None = None, batch: int = 1, slots: int = SLOTS,
 ) -> Case:  # fmt: skip
     """One head on one multiprocessor: blocks of rows are few, and where a kernel's block takes
     several pieces of work it takes them in turn, so that its stages and phases go round."""
-    return Case(batch, 1, 1, rows, keys, values, modes, turn=turn, processors=1)
+    return Case(batch, 1, 1, rows, keys, values, modes, turn=turn, processors=1, slots=slots)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +75,13 @@ def quick(tiles: Tiles | None = None) -> tuple[Case, ...]:
 
     Both neighbours of a whole number of tiles matter: a tile that lacks one key is the one that a
     predicate off by one takes for full. Long runs have at least two tiles of keys. How ids are
-    drawn follows from a case's place: new cases go to the end.
+    drawn follows from a case's place: new cases go to the end. Every other one has bits.
     """
     at = tiles or UNKNOWN
     short = max(at.keys - 1, 1)
     long = _whole(at.keys, 192)  # keys
     square = _whole(at.keys, 150)
-    return (
+    cases = (
         Case(1, 2, 1, 5, 7),
         Case(1, 2, 2, at.rows, at.keys, values="peaked"),
         Case(2, 2, 1, min(70, at.rows + 6), short, probe_keep=True),
@@ -90,6 +95,7 @@ def quick(tiles: Tiles | None = None) -> tuple[Case, ...]:
         in_turn(2 * at.rows - 1, 2 * at.keys - 1),
         *sections(at),
     )
+    return tuple(replace(c, slots=SLOTS if n % 2 else 1) for n, c in enumerate(cases))
 
 
 def sections(tiles: Tiles) -> tuple[Case, ...]:
@@ -180,7 +186,7 @@ def listed(tile: int | None) -> tuple[Case, ...]:
     tile lists have warps for; nothing where a target keeps none."""
     if tile is None:
         return ()
-    return (in_turn(20, MOST_TILES * tile + 3, turn=1),)
+    return (in_turn(20, MOST_TILES * tile + 3, turn=1, slots=1),)
 
 
 def far(tiles: Tiles | None = None) -> tuple[Case, ...]:
@@ -189,7 +195,7 @@ def far(tiles: Tiles | None = None) -> tuple[Case, ...]:
     keys = 2 * (tiles or Tiles(128, 64)).keys + 22
     return (
         Case(1, 2, 1, 20, keys, values="level", turn=0),
-        in_turn(keys, keys, "far", turn=0),
+        in_turn(keys, keys, "far", turn=0, slots=1),
     )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache, partial, reduce
+from itertools import product
 
 from engine.cuir.nodes import (
     MIRRORED,
@@ -197,9 +198,11 @@ def _conjunction(atoms: tuple[Expr, ...], rows: Rows, keys: Expr) -> _Piece | No
     low: Expr = Num(0)
     high: Expr = tidy(Binary("-", keys, Num(1)))
     when: Expr = TRUE
+    bounds: list[_Bound] = []
     for atom in atoms:
         bound = _bound(atom)
         if bound is not None:
+            bounds.append(bound)
             if bound.low is not None and (over := interval(bound.low, ROW, rows.first, rows.last)):
                 low = maximum(low, tidy(over[0]))
             if bound.high is not None and (
@@ -208,9 +211,24 @@ def _conjunction(atoms: tuple[Expr, ...], rows: Rows, keys: Expr) -> _Piece | No
                 high = minimum(high, tidy(over[1]))
         elif "j" not in free_names(atom):
             when = normal(Bool("and", when, _possible(atom, rows)))
+    for at_least, at_most in product(bounds, bounds):
+        when = normal(Bool("and", when, _meeting(at_least.low, at_most.high)))
     if when == FALSE or _at_most(tidy(Binary("+", high, Num(1))), low):
         return None
     return _Piece(low, high, None if when == TRUE else when)
+
+
+def _meeting(low: Expr | None, high: Expr | None) -> Expr:
+    """A condition on sizes that is true where a row's keys from `low` to `high` are some, if both
+    move with the row alike: of its ends, first and last row then tell nothing of each other."""
+    if low is None or high is None or ROW.id not in free_names(low) & free_names(high):
+        return TRUE
+    form = linear_difference(low, high)
+    if any(ROW.id in free_names(term) for term, _ in form.terms):
+        return TRUE
+    if not form.terms:
+        return TRUE if form.constant <= 0 else FALSE
+    return normal(Compare("<=", form.to_expr(), Num(0)))
 
 
 def _possible(atom: Expr, rows: Rows) -> Expr:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 SIZES = ("B", "Hq", "Hkv", "Nq", "Nk")
 PRODUCT, STRIDES = "B * Hq", "strides"
+COLUMNS = 256  # of a row of q, k, v or o: no kernel is built for more
 KEYS = (*SIZES, PRODUCT, STRIDES)
 
 

@@ -133,15 +133,15 @@ def _parameters(module: Module) -> Numbers:
 
 
 def _counts(expr: Expr) -> bool:
-    """Whether it is a number of tiles or blocks: a quotient, and not that many of what it was
-    divided by."""
+    """Whether it is a number of tiles or blocks: a length's quotient, and not that many of what it
+    was divided by."""
     match expr:
         case Binary("*", Binary("//", length, by) | Call("floor_div", (length, by)), times) if (
             by == times
         ):
             return _counts(length)
-        case Call("ceil_div" | "floor_div") | Binary("//"):
-            return True
+        case Call("ceil_div" | "floor_div", (length, _)) | Binary("//", length, _):
+            return bool({"Nq", "Nk"} & sizes_in(length))
         case Select(_, then, other):
             return _counts(then) or _counts(other)
     return any(map(_counts, children(expr)))

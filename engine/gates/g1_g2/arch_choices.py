@@ -102,7 +102,8 @@ def judged_choice(
     if failure is not None:
         return failure, [], held
     cases = (bent(subject, case) for case in _cases(tiles_of(subject.module)))
-    return *run_deck(way, subject, [c for c in cases if c is not None], report), held
+    deck = [*(c for c in cases if c is not None), *held.more]
+    return *run_deck(way, subject, deck, report), held
 
 
 def _cases(tiles: Tiles | None) -> tuple[Case, ...]:
@@ -110,7 +111,7 @@ def _cases(tiles: Tiles | None) -> tuple[Case, ...]:
     a section has."""
     at = tiles or UNKNOWN
     return (
-        Case(1, 2, 1, 2 * at.rows + 3, 2 * at.keys + 5, turn=0),
+        Case(1, 2, 1, 2 * at.rows + 3, 2 * at.keys + 5, turn=0, slots=1),
         Case(2, 2, 2, 7, 5, modes=("exact",), turn=0),
         *sections(at),
     )

@@ -83,7 +83,7 @@ def few_cases(subject: Subject) -> list[Case]:
 
 def _wide(at: Tiles, turn: int) -> Case:
     keys = at.keys * (2 + -(-at.rows // at.keys)) + 22
-    return Case(1, 2, 1, at.rows + 9, keys, modes=("exact",), turn=turn)
+    return Case(1, 2, 1, at.rows + 9, keys, modes=("exact",), turn=turn, slots=1)
 
 
 def _tall(at: Tiles, turn: int) -> Case:

@@ -119,6 +119,7 @@ def judged(
     if held.failure is not None and held.case is not None:
         failure, rows = _shown(way, subject, held.failure, held.case, report)
         return failure, rows, [held.case], held, kinds
+    deck += held.more
     kinds = reached(subject, deck)
     deck += kinds.cases
     failure, rows = run_deck(way, subject, deck, report)

@@ -19,13 +19,14 @@ from engine.cuir.execute.schedules.run import Outcome, run_program
 from engine.cuir.nodes import Name, free_names, names_in
 from engine.cuir.scalar import Mode
 from engine.gates.analysis.size_comparisons import SIZES
-from engine.gates.deck import Case
+from engine.gates.analysis.tile_sizes import tiles_of
+from engine.gates.deck import UNKNOWN, Case
 from engine.gates.runs.subject import Failure, Report, Subject, is_element, op_text
+from engine.gates.runs.tile_edges import APART, ends_apart
 from engine.spec import Input, Recipe
 from engine.spec.decks.deck_inputs import Kind, extent, make_inputs, with_own_sizes
 from engine.spec.decks.extreme_biases import PATTERNS, at_extremes
 from engine.spec.reference.oracle import as_bhnd, output_as_bhnd
-from engine.transfer.binding import SLOTS
 from engine.transfer.fill import fill_arguments, unpermuted
 from engine.transfer.workspace import launch_constants
 
@@ -104,7 +105,8 @@ def exact(way: Way, subject: Subject, case: Case, seed: int) -> tuple[Failure | 
 def make_case(subject: Subject, case: Case, seed: int) -> tuple[dict[str, Any], dict[str, int]]:
     sizes = with_own_sizes(subject.recipe.inputs, case.sizes | subject.columns)
     turn = seed if case.turn is None else case.turn
-    kind: Kind = "random" if case.values in PATTERNS else case.values  # type: ignore[assignment]
+    own = case.values in PATTERNS or case.values == APART
+    kind: Kind = "random" if own else case.values  # type: ignore[assignment]
     inputs = make_inputs(subject.recipe, sizes, seed, kind, turn=turn)
     for scalar in subject.binding.scalars:
         if scalar.value != Name(scalar.field):  # what multiplies q.k: callers promise it positive
@@ -112,6 +114,9 @@ def make_case(subject: Subject, case: Case, seed: int) -> tuple[dict[str, Any], 
                 inputs[name] = inputs[name].abs()
     if case.values == "bias-inf":
         _remove_tiles(subject.recipe, inputs)
+    elif case.values == APART:
+        tiles = tiles_of(subject.module) or UNKNOWN
+        inputs = ends_apart(subject.recipe, inputs, sizes, tiles, turn)
     elif case.values in PATTERNS:
         inputs = at_extremes(subject.recipe, inputs, case.values, turn, subject.dtype)
     sizes |= _named_sizes(subject.recipe, inputs)
@@ -180,11 +185,10 @@ def _named_sizes(recipe: Recipe, inputs: Mapping[str, Any]) -> dict[str, int]:
 
 def run_module(
     subject: Subject, case: Case, inputs: Mapping[str, Any], sizes: Mapping[str, int], mode: Mode,
-    seed: int, schedule: Schedule, left: Tensor | None = None,
+    schedule: Schedule, left: Tensor | None = None,
 ) -> Outcome:  # fmt: skip
-    """One run on the case's multiprocessors. `seed` says how many tiles of a block of rows may have
-    their mask as bits; `left` is what an earlier run on the same inputs left in the workspace (see
-    `workspace_of`), for one that plans nothing anew."""
+    """One run on the case's multiprocessors. `left` is what an earlier run on the same inputs left
+    in the workspace (see `workspace_of`), for one that plans nothing anew."""
     kind = torch.float64 if mode == "exact" else subject.dtype
     lse = torch.float64 if mode == "exact" else torch.float32
     given = {
@@ -192,9 +196,7 @@ def run_module(
         for n, t in inputs.items()
     }
     known = {**launch_constants(subject.module, subject.binding), **sizes}
-    # Every other run has its mask's bits for one tile only: the way without them is judged too.
-    slots = SLOTS if seed % 2 else 1
-    arguments = fill_arguments(subject.binding, given, known, kind, lse, slots)
+    arguments = fill_arguments(subject.binding, given, known, kind, lse, case.slots)
     space, fields = subject.binding.workspace, dict(arguments.fields)
     if space is not None and left is not None:
         fields |= {space.field: left, space.planned: 1}
@@ -232,7 +234,7 @@ def execute(
     at = (*(sizes[n] for n in SIZES), seed)
     kept = same_lists or (mode == "typed" and subject.lists_are_whole)
     left = subject.left.get(at) if kept else None
-    outcome = run_module(subject, case, inputs, sizes, mode, seed, Schedule(seed=seed), left)
+    outcome = run_module(subject, case, inputs, sizes, mode, Schedule(seed=seed), left)
     made = workspace_of(subject, outcome) if mode == "exact" else None
     if made is not None:
         subject.left[at] = made
@@ -281,7 +283,7 @@ def weights_of(
             hot[:, :, first + d, d] = 1.0
         probe = dict(inputs) | {v.name: hot_like(v, hot, inputs[v.name])}
         schedule = Schedule(seed=seed)
-        outcome = run_module(subject, case, probe, sizes, "exact", seed, schedule, left)
+        outcome = run_module(subject, case, probe, sizes, "exact", schedule, left)
         failure, out = found_in(subject, outcome)
         if failure is not None:
             return failure, None

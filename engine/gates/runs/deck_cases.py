@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import cycle
 
 from engine.cuir.nodes import Module, Num
 from engine.cuir.printer import print_module
@@ -36,6 +37,7 @@ from engine.gates.runs.nan_inputs import under_mask_cases
 from engine.gates.runs.subject import Subject
 from engine.spec.decks.extreme_biases import biases
 from engine.spec.decks.integer_draws import FLAGS, IDS, all_equal
+from engine.transfer.binding import SLOTS
 from engine.transfer.bounds import reads_pairs
 from engine.transfer.workspace import launch_constants
 
@@ -124,8 +126,7 @@ def data_cases(tiles: Tiles | None) -> tuple[Case, ...]:
     first two ways in two batches, drawn unlike each other, with bits and without; and for few rows
     several tiles of which the mask says the same: all, or none, need no bits.
 
-    Runs alternate between the two ways in which a mask's bits are kept (see `run_module`), and a
-    draw has the other one where its lengths are the other way round.
+    A draw's mask is kept as bits for one of the two, and asked for again for the other.
     """
     at = tiles or UNKNOWN
     tall = (at.rows + 40, at.keys + 9)
@@ -133,11 +134,12 @@ def data_cases(tiles: Tiles | None) -> tuple[Case, ...]:
     equal = IDS.index(all_equal)
     return (
         *(
-            in_turn(n_q, n_k, turn=turn, batch=2 if turn < 2 else 1)
-            for n_q, n_k in (tall, wide)
-            for turn in range(DRAWS)
+            in_turn(*lengths, turn=turn, batch=2 if turn < 2 else 1, slots=slots)
+            for lengths, bits in ((tall, (1, SLOTS)), (wide, (SLOTS, 1)))
+            for turn, slots in zip(range(DRAWS), cycle(bits))
         ),
-        *(in_turn(3, 4 * at.keys, turn=turn) for turn in (equal, equal + len(IDS))),
+        in_turn(3, 4 * at.keys, turn=equal, slots=1),
+        in_turn(3, 4 * at.keys, turn=equal + len(IDS)),
     )
 
 

@@ -36,9 +36,12 @@ def run_under_mask(subject: Subject, case: Case, seed: int) -> tuple[Failure | N
     row: Row = {"case": str(case), "mode": MODE}
     inputs, sizes = make_case(subject, case, seed)
     want = expected(subject.recipe, inputs)
-    at = tiles_of(subject.module) or Tiles(128, 64)
+    known = tiles_of(subject.module)
+    at = known or Tiles(128, 64)
     pairs = inside(subject.recipe, want, inputs, listed=subject.binding.workspace is not None)
-    blocks = {n: slice(n, min(n + at.rows, case.Nq)) for n in range(0, max(case.Nq, 1), at.rows)}
+    # Where the text does not tell the rows of a block, all may be in one.
+    rows = at.rows if known else max(case.Nq, 1)
+    blocks = {n: slice(n, min(n + rows, case.Nq)) for n in range(0, max(case.Nq, 1), rows)}
     outsides = {
         n: outside_range(subject.recipe, pairs, sizes, block, inputs) for n, block in blocks.items()
     }
@@ -115,9 +118,9 @@ def under_mask_cases(tiles: Tiles | None, constants: Sequence[int] = ()) -> Iter
     at = tiles or Tiles(128, 64)
     rows, keys = at.rows + 9, 2 * at.keys + 22
     # More keys than rows, or the first block may end its keys where a tile ends.
-    yield Case(2, 1, 1, rows, max(rows + 5, keys), modes=(MODE,), turn=PADDED)
+    yield Case(2, 1, 1, rows, max(rows + 5, keys), modes=(MODE,), turn=PADDED, slots=1)
     yield in_turn(rows, min(14, at.keys), modes=(MODE,), turn=PADDED)
     wide = max((c for c in constants if at.rows < c <= MAX_WIDE), default=0)
     if wide:
         n = (wide // at.rows + 2) * at.rows + 9
-        yield in_turn(n, n + 5, modes=(MODE,), turn=PADDED)
+        yield in_turn(n, n + 5, modes=(MODE,), turn=PADDED, slots=1)

@@ -53,7 +53,7 @@ def starved(way: Way, subject: Subject, report: Report) -> tuple[Failure | None,
         report(f"warp {late + 1} late: {case}")
         # Another warp of each block is late; blocks that plan no lists keep their numbers so.
         schedule = Schedule(starve=late + before)
-        outcome = run_module(subject, case, inputs, sizes, "exact", SEED, schedule, left)
+        outcome = run_module(subject, case, inputs, sizes, "exact", schedule, left)
         late, warps = late + 1, outcome.coverage.parts
         if late == Schedule().parts and _plans_by_block(subject):
             left, before = workspace_of(subject, outcome), _blocks_before(outcome)

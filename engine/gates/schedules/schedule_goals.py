@@ -16,9 +16,12 @@ import z3
 from engine.cuir.nodes import Call, Index, integers_in, stmt_exprs, walk_block, walk_expr
 from engine.cuir.parser import parse_expr
 from engine.errors import CuBridgeError
+from engine.gates.analysis.tile_sizes import tiles_of
+from engine.gates.deck import UNKNOWN as TILES
 from engine.gates.deck import Case
 from engine.gates.runs.deck_cases import bent
 from engine.gates.runs.subject import Failure, Subject, op_text
+from engine.gates.runs.tile_edges import apart
 from engine.gates.schedules.list_goals import list_goals
 from engine.gates.schedules.order_at_size import fault_at, sampled_cases
 from engine.gates.schedules.schedule_at_size import Fault, ScheduleAt, sampled_sizes
@@ -72,12 +75,14 @@ class Sampled:
 
 @dataclass(frozen=True, slots=True)
 class Proofs:
-    """The answers, what was sampled instead, and the first fault with the case that shows it."""
+    """The answers, what was sampled instead, and the first fault with the case that shows it.
+    `more` are cases that a deck needs for what is not proven."""
 
     proofs: tuple[Proof, ...] = ()
     sampled: tuple[Sampled, ...] = ()
     failure: Failure | None = None
     case: Case | None = None
+    more: tuple[Case, ...] = ()
 
     def words(self) -> str:
         """What a verdict says of them."""
@@ -100,14 +105,16 @@ def proofs_of(subject: Subject) -> Proofs:
     """Proves what can be proven of the subject's schedule and order of work."""
     done: list[Proof] = []
     sampled: list[Sampled] = []
+    more: list[Case] = []
     # Of a spec without a recipe no mask is known.
     for part in (_order,) if subject.unread else (_schedule, _order):
         found = part(subject)
         done += found.proofs
         sampled += found.sampled
+        more += found.more
         if found.failure is not None:
             return Proofs(tuple(done), tuple(sampled), found.failure, found.case)
-    return Proofs(tuple(done), tuple(sampled))
+    return Proofs(tuple(done), tuple(sampled), more=tuple(more))
 
 
 def fields_of(subject: Subject, terms: Terms, domain: Domain) -> dict[str, Value]:
@@ -144,8 +151,11 @@ def _schedule(subject: Subject) -> Proofs:
     if why:
         listed = [] if subject.binding.workspace is None else _listed(subject)
         unknown = _open(listed)
-        left = (Sampled(LISTS, unknown),) if unknown else ()
-        return Proofs(tuple(listed), (*left, Sampled(SCHEDULE, why)))
+        if not unknown:
+            return Proofs(tuple(listed), (Sampled(SCHEDULE, why),))
+        tried = (bent(subject, case) for case in apart(tiles_of(subject.module) or TILES))
+        more = tuple(case for case in tried if case is not None)
+        return Proofs(tuple(listed), (Sampled(LISTS, unknown), Sampled(SCHEDULE, why)), more=more)
     try:
         asked = asked_schedule(subject.module)
     except UNKNOWN as error:

@@ -66,18 +66,19 @@ def overflow(
         if not _counts(key[1], ranges.at(key[0]), ranges)
     }
     answers = proofs(ranges, bounds) if bounds else {}
-    for key, (path, kind) in wide.items():
-        answer = answers.get(key)
-        if not isinstance(answer, Proven):
-            bits = 64 if kind == "i64" else 32
-            where = f" (at {answer})" if isinstance(answer, Witness) else ""
-            return Overflow(
-                path,
-                f"{print_expr(key[1])} may be more than {bits} bits hold{where}: make one operand "
-                f"i64(..), or the numbers smaller; counted with {sizes}, and loaded numbers up to "
-                f"{LOADED}",
-            )
-    return None
+    unproven = [key for key in wide if not isinstance(answers.get(key), Proven)]
+    if not unproven:
+        return None
+    # The solver stops at a few: what it did not look at is not what is wrong.
+    key = next((k for k in unproven if isinstance(answers.get(k), Witness)), unproven[0])
+    path, kind = wide[key]
+    answer, bits = answers.get(key), 64 if kind == "i64" else 32
+    where = f" (at {answer})" if isinstance(answer, Witness) else ""
+    return Overflow(
+        path,
+        f"{print_expr(key[1])} may be more than {bits} bits hold{where}: make one operand "
+        f"i64(..), or the numbers smaller; counted with {sizes}, and loaded numbers up to {LOADED}",
+    )
 
 
 def _spelled(module: Module) -> Module:

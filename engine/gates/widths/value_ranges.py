@@ -41,7 +41,7 @@ from engine.cuir.ops import OPS
 from engine.cuir.ops.traits import FIELD_VIEWS
 from engine.cuir.scalar import CASTS
 from engine.cuir.static.calls import callee, fields_of
-from engine.cuir.static.legal_sizes import STRIDES, LegalSizes
+from engine.cuir.static.legal_sizes import COLUMNS, STRIDES, LegalSizes
 from engine.gates.analysis.name_facts import constants_in
 from engine.gates.analysis.path_conditions import climbs
 from engine.gates.widths.intervals import (
@@ -340,6 +340,8 @@ class Ranges:
     def _field(self, name: str, at: At) -> Range:
         """A kernel runs where there are rows, heads and batches; its launcher is asked without."""
         most = self.legal.most.get(name)
+        if name in ("D", "Dv"):
+            return 1, COLUMNS
         if most is None:
             return -self.legal.length, self.legal.length
         launched = self.functions[at.function].kind != "host" and name != "Nk"

@@ -16,6 +16,7 @@ from engine.transfer.rules.base.list_layout import lists_of
 from engine.transfer.rules.base.prepared_operands import prepared_of
 from engine.transfer.rules.base.recipe_names import Words
 from engine.transfer.rules.base.rule import Case, Plan, Rule, Step, ordered
+from engine.transfer.rules.base.wide_products import with_wide_products
 from engine.transfer.rules.elements import arithmetic, exponent, next_tile, row_values, score, stage
 from engine.transfer.rules.elements import branchless as branches
 from engine.transfer.rules.elements import dense_tiles as dense
@@ -48,7 +49,7 @@ def case_of(module: Module, recipe: Recipe) -> Case:
     """What the rules look at. Raises `TransferError` for what no rule carries."""
     found = find_attention(module)
     check_heads(module, found, recipe)
-    recipe, orders = with_rows_last(recipe)
+    recipe, orders = with_rows_last(recipe.mapped(with_wide_products))
     recipe, theirs = with_free_names(module, found, recipe)
     recipe = with_other_output(with_tables(recipe, module), module)
     words = Words(module, found, recipe)

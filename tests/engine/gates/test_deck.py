@@ -25,7 +25,7 @@ from engine.spec.read import read_recipe
 from engine.transfer.rules import apply, plan
 from tests.engine.gates.g1_g2.test_judge import subject_of as target_of
 
-HEAD = "from jaxtyping import Float, Int32\nfrom torch import Tensor\nimport torch\n\n\n"
+HEAD = "from jaxtyping import Bool, Float, Int32\nfrom torch import Tensor\nimport torch\n\n\n"
 WINDOW = """\
 def attention_mods(window: int = 1024):
     def mask(b, h, q_idx, kv_idx):

@@ -232,11 +232,12 @@ def test_ranges_of_common_masks_are_tight() -> None:
         "abs(i - j) <= 7": {}, "j < 20 or j <= i": {}, "True": {},
         "(j <= i and (i - j <= 9 or j < 4)) or (j >= i and (j - i <= 9 or i < 4))": {},
         "floor_div(i, 16) == floor_div(j, 16) and j <= i": {},
+        "i - j < 13 and j <= i + (Nk - Nq)": {}, "j > i + 4 and j <= i + (Nk - Nq)": {},
     }  # fmt: skip
     tile = 8
     for text in common:
         keep = parse_expr(text)
-        for queries, keys in ((64, 64), (50, 61), (24, 64)):
+        for queries, keys in ((64, 64), (50, 61), (24, 64), (50, 29)):
             seen = held = 0
             for first in range(0, queries, tile):
                 last = min(first + tile, queries) - 1

@@ -15,6 +15,7 @@ from engine.cuir.printer import print_module
 from engine.gates.deck import Case
 from engine.gates.diagnosis.counterexample import diagnosis
 from engine.gates.g1_g2.by_recipe import BY_RECIPE
+from engine.gates.g1_g2.by_spec import BY_SPEC
 from engine.gates.g1_g2.judge import judge_json
 from engine.gates.runs.subject import Subject
 from engine.lift import lift, load_package
@@ -142,7 +143,11 @@ def test_a_free_hand_is_judged_at_its_own_sizes(tmp_path: Path) -> None:
     base = print_module(BASE)
     found = judged(BASE, spec, base=base)
     assert found["ok"], found["reason"]
-    assert len(found["details"]["runs"]) > len(judged(BASE, spec)["details"]["runs"])
+    read = declared(read_source(spec, {}))
+    binding = bind(BASE, BASE, Interface.of(read, None, None), ())
+    plain = BY_SPEC.deck(Subject(BASE, read.as_recipe("unread"), binding, spec, {}))
+    ran = {r["case"] for r in found["details"]["runs"] if r["mode"] == "exact"}
+    assert not ran <= {str(case) for case in plain}
     late = "n * BN + BN <= args.Nk and args.Nk * 1.0 < 70000.5"
     text = base.replace("(n + 1) * BN <= args.Nk", late)
     assert text != base

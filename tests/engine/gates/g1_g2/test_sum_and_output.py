@@ -105,7 +105,7 @@ NORMS = {
     "one and the weights": ("weight_columns * x", "(1.0 + weight_columns) * x"),
     "another column's weight": ("weight[0:]", "weight[1:]"),
     "before the rows are normalised": ("x * r)", "x)"),
-    "its own square alone": ("weight_columns * x * factor_at", "weight_columns * x * rsqrt(x * x + 1e-05)"),
+    "its own square alone": ("x * factor_at", "x * rsqrt(x * x + 1e-05)"),
 }  # fmt: skip
 FACTOR, COLUMN = "x * (share_keys if j <= i + offset else 0.0)", "share[b, h, n * BN:]"
 LATE = {

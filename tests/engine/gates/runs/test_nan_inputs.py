@@ -5,9 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from engine.cuir.parser import parse_expr
+from engine.gates.analysis.tile_sizes import tiles_of
 from engine.gates.deck import Tiles
-from engine.gates.runs.nan_inputs import run_under_mask, under_mask_cases
+from engine.gates.runs import nan_inputs
+from engine.gates.runs.deck_cases import read_cases
+from engine.gates.runs.nan_inputs import MODE, run_under_mask, under_mask_cases
 from engine.gates.runs.subject import Subject
 from engine.lift import lift, load_package
 from engine.lower.spelling.legal import legal
@@ -26,17 +31,60 @@ def attention_mods():
 """
 
 
-def test_a_mask_that_bounds_no_range_exactly_counts_up_to_its_bounds(tmp_path: Path) -> None:
-    spec = tmp_path / "strided.py"
-    spec.write_text(STRIDED)
+def carried(folder: Path, text: str, kernel: str, key: str) -> Subject:
+    spec = folder / "spec.py"
+    spec.write_text(text)
     recipe = read_recipe(spec, {})
-    base = lift(load_package("flash_fwd_sm80"), "bf16_64", "sm_80").module
+    package = load_package(kernel)
+    base = lift(package, key, package.archs[0]).module
     planned = plan(base, recipe)
     trail = [base, *(module for _, module in apply(base, planned.steps))]
-    subject = Subject(legal(trail[-1]), recipe, planned.binding, spec, {})
+    return Subject(legal(trail[-1]), recipe, planned.binding, spec, {})
+
+
+def test_a_mask_that_bounds_no_range_exactly_counts_up_to_its_bounds(tmp_path: Path) -> None:
+    subject = carried(tmp_path, STRIDED, "flash_fwd_sm80", "bf16_64")
     case, _ = under_mask_cases(Tiles(128, 64))
     with subject.function:
         failure, row = run_under_mask(subject, case, 0)
+    assert failure is None and row["hidden"] > 0
+
+
+# Row i has keys from i - 133 to i + Nk - Nq: none at all, of far more rows than keys.
+CONTRARY = """\
+def attention_mods(D, Nq, Nk):
+    def mask(b, h, i, j):
+        return (i - j < D + 6) & (j <= i + Nk - Nq)
+
+    return mask
+"""
+# A quotient of heads is no number of tiles.
+BY_HEADS = """\
+def attention_mods(Hq):
+    def mask(b, h, i, j):
+        return j <= i + Hq // 6 + 1
+
+    return mask
+"""
+
+
+@pytest.mark.parametrize("text", [CONTRARY, BY_HEADS])
+def test_rows_that_keep_nothing_and_ends_by_heads(text: str, tmp_path: Path) -> None:
+    subject = carried(tmp_path, text, "flash_fwd_sm90", "bf16_128")
+    assert tiles_of(subject.module) is not None
+    with subject.function:
+        for case in read_cases(subject):
+            if MODE in case.modes:
+                assert run_under_mask(subject, case, 0)[0] is None
+
+
+def test_where_no_text_tells_a_block_all_rows_are_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    subject = carried(tmp_path, BY_HEADS, "flash_fwd_sm90", "bf16_128")
+    monkeypatch.setattr(nan_inputs, "tiles_of", lambda _: None)
+    with subject.function:
+        failure, row = run_under_mask(subject, next(under_mask_cases(None)), 0)
     assert failure is None and row["hidden"] > 0
 
 

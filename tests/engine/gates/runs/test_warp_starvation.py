@@ -80,7 +80,7 @@ def test_lists_of_tiles_are_made_as_often_as_their_warps_are_late(
     def run(*given: Any) -> Outcome:
         outcome = running.run_module(*given)
         before = sum(math.prod(grid) for _, grid in outcome.coverage.launches[:-1])
-        runs.append((given[6].starve, before, given[7] is not None))
+        runs.append((given[5].starve, before, given[6] is not None))
         return outcome
 
     monkeypatch.setattr(starve, "run_module", run)

@@ -83,3 +83,15 @@ def test_what_is_cheap_or_a_keys_own_stays_with_the_element(kernel: str) -> None
     base = lifted(kernel)
     for variant in VARIANTS.values():
         assert not any("once a row" in step.title for step in plan(base, variant).steps)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_a_norm_of_the_output_has_its_factor_once_a_row(kernel: str) -> None:
+    base = lifted(kernel)
+    total = "sum_over(lambda c: o[c] * o[c], D)"
+    wanted = recipe(output=f"w[d] * o * rsqrt({total} / D + 1e-05)",
+                    extra=(Input("w", "extra", "T", ("D",)),))  # fmt: skip
+    *_, (_, made) = apply(base, plan(base, wanted).steps)
+    text = print_module(made)
+    assert "factor = map(total, lambda total_at: rsqrt(total_at / D + 1e-05))" in text
+    assert text.count("rsqrt(") == 1 and "* factor_at" in text
