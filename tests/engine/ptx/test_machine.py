@@ -686,6 +686,8 @@ def test_and_race_without_either() -> None:
         ("match.all.sync.b32 %r3|%p0, %r31, -1;", 0xFFFFFFFF),
         ("match.all.sync.b32 %r3|%p0, %r0, -1;", 0),
         ("mov.u32 %r3, %nwarpid;", 2),
+        (".reg .f64 %e; mov.f64 %e, 0d7FF8000000000001; cvt.rpi.s32.f64 %r3, %e;", 0x80000000),
+        ("mov.f32 %f0, 0f7FC00000; cvt.rpi.s32.f32 %r3, %f0;", 0),
     ],
 )  # fmt: skip
 def test_values_of_instructions(code: str, expected: int) -> None:
