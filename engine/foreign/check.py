@@ -228,7 +228,7 @@ def _all_launched(
     left = launches.never(module.kernels, cases)
     if not left:
         return [], ()
-    text = preprocessed(asked.source, asked.flags, tools, folder)
+    text = preprocessed(asked.source.resolve(), asked.flags, tools, folder)
     near = reached_functions([text], asked.launcher)
     names = [function_name(n) for n in module.kernels]
     words = {

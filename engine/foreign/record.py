@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -126,7 +127,8 @@ def execute(
         )
     if memory_only and not launcher.outputs:
         return {}, launches
-    return _outputs(launcher, tensors, returned), launches
+    stopped = any(x.findings for x in launches)
+    return _outputs(launcher, tensors, returned, stopped), launches
 
 
 def launched(
@@ -144,7 +146,7 @@ def launched(
 
 
 def _outputs(
-    launcher: Launcher, tensors: list[Tensor], returned: list[Written]
+    launcher: Launcher, tensors: list[Tensor], returned: list[Written], stopped: bool
 ) -> dict[str, Written]:
     held = zip(launcher.tensors, tensors, strict=False)
     out = {p.means: Written(p.dtype, t.data, np.ones(0) if t.set is None else t.set, t.by)
@@ -153,7 +155,7 @@ def _outputs(
     if not out:
         raise InputError(f"{launcher.name} has no output", fix="take `o`, or return a tensor")
     for name, written in out.items():
-        if written.data.size and not written.known.any():
+        if written.data.size and not written.known.any() and not stopped:
             raise InputError(f"{launcher.name} writes nothing into {name}")
     return out
 
@@ -198,6 +200,11 @@ def _events(
         raise InputError(f"{launcher.name} asks for {refused}, which cannot be executed yet")
     if not done.ok:
         why = done.output.strip().splitlines()[-1:] or [f"it ended with {done.returncode}"]
+        if done.timed_out:
+            why = [f"it did not end within {LIMIT:.0f} s"]
+        elif done.returncode == -signal.SIGSEGV:
+            why = ["it uses memory that it has not: device memory cannot be read or written by the "
+                   "launcher itself"]  # fmt: skip
         raise InputError(f"{launcher.name} failed: {why[0]}")
     yield from events
 

@@ -7,9 +7,11 @@ its end, as nvcc lays code out. A warp that waits is parked until what it waits 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 
@@ -21,6 +23,7 @@ from engine.ptx.registers import Registers
 from engine.ptx.syntax import Instruction, Kernel
 
 Key = tuple[Any, ...]
+LOOK = 2_000  # instructions after which it is looked at first whether a loop goes round in vain
 MOST = 20_000_000  # instructions of a batch, each counted once for all lanes together
 
 
@@ -59,6 +62,7 @@ class Exit:
     gone: Bools
 
 
+Stand = tuple[tuple[int, int, bool, int, int], ...]
 Outcome = Jump | Scatter | Park | Exit
 Run = Callable[[Lanes], Outcome | None]
 
@@ -109,6 +113,11 @@ class Machine:
         self.held = np.zeros(blocks * threads // WARP, np.int64)
         self.grew: Instruction | None = None
         self.events = 0  # counts what may let a thread go on that polls
+        # Where threads stood when it was last looked at whether they go round in vain, with the
+        # state of everything; after how many instructions to look again; and what was tried.
+        self.stood: tuple[Stand, int] | None = None
+        self.look = LOOK
+        self.tried: Counter[int] = Counter()
 
     def run(self, seed: int | None = None, most: int = MOST) -> None:
         """Runs all threads to their ends, or to a deadlock, which is a finding.
@@ -138,13 +147,66 @@ class Machine:
                     if polled != self.events and self.release_polls():
                         polled = self.events
                         continue
+                    if self.tried and len({g.turn for g in self.groups}) > 1:
+                        self.same_turn()
+                        continue
                     self.deadlock()
                     return
+                if self.executed > self.look and self.in_vain():
+                    if any(step() for step in self.pending) or self.others_first(ready):
+                        continue
+                    self.endless(ready, "nothing changes from round to round")
+                    return
                 if self.executed > most:
-                    self.endless(ready)
+                    self.endless(ready, f"no end after {self.executed} instructions")
                     return
                 turn = min(g.turn for g in ready)
                 self.step([g for g in ready if g.turn == turn], turn)
+
+    def in_vain(self) -> bool:
+        """Whether all stand where they stood before, with registers and memory as they were: what
+        goes on does so for ever. Looked at rarely, for one round of the innermost loop."""
+        stand = tuple(sorted((g.pc, g.turn, g.key is None, int(g.lanes.threads[0]), len(g.lanes))
+                             for g in self.groups))  # fmt: skip
+        if self.stood is None:
+            self.stood = stand, self.state()
+            return False
+        if stand == self.stood[0]:
+            same = self.state() == self.stood[1]
+            self.stood, self.look = None, self.executed + (0 if same else self.executed)
+            return same
+        if self.executed > 2 * self.look:
+            self.stood, self.look = None, 2 * self.executed
+        return False
+
+    def state(self) -> int:
+        """A number for all registers and memory."""
+        number = 0
+        for array in (*self.registers.arrays.values(), *self.memory.spaces.values()):
+            number = crc32(np.ascontiguousarray(array), number)
+        return number
+
+    def others_first(self, ready: list[Group]) -> bool:
+        """Lets those who go round in vain wait for the others, as a GPU lets all threads go on;
+        whether there were any that had not gone on likewise."""
+        state = self.state()
+        self.tried[state] += 1
+        turn = min(g.turn for g in ready)
+        pc = min(g.pc for g in ready if g.turn == turn)
+        if all(g.turn == turn and g.pc == pc for g in ready) or self.tried[state] > len(ready):
+            return False
+        last = max(g.turn for g in self.groups) + 1
+        for g in ready:
+            if g.turn == turn and g.pc == pc:
+                g.turn = last
+        return True
+
+    def same_turn(self) -> None:
+        """All go on in one turn again, and lanes that wait for the rest of their warp look."""
+        for g in self.groups:
+            g.turn = 0
+            if g.key is not None and g.key[0] == "warp":
+                g.key = None
 
     def step(self, ready: list[Group], turn: int) -> None:
         pc = min(g.pc for g in ready)
@@ -225,9 +287,9 @@ class Machine:
         keys: list[Key] = [("warp", range(f, f + warps), at.line) for f in first.tolist()]
         return Park(waiting, keys, True, True)
 
-    def endless(self, ready: list[Group]) -> None:
+    def endless(self, ready: list[Group], why: str) -> None:
         at = self.kernel.code[min(ready[0].pc, len(self.kernel.code) - 1)]
-        words = f"no end after {self.executed} instructions: a loop that nothing ends"
+        words = f"{why}: a loop that nothing ends"
         self.report("deadlock", at, words, ready[0].lanes)
 
     def deadlock(self) -> None:

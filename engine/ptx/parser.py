@@ -93,7 +93,7 @@ class _Parser:
         self.text = _COMMENT.sub(lambda m: re.sub(r"[^\n]", " ", m[0]), text)
         self.name = name
         self.starts = [0, *(m.end() for m in re.finditer("\n", self.text))]
-        self.files = {int(m[1]): m[2] for m in _FILE.finditer(self.text)}
+        self.files = {int(m[1]): _path(m[2]) for m in _FILE.finditer(self.text)}
         self.blocks = 0
         self.functions: dict[str, tuple[re.Match[str], int]] = {}  # with where their bodies end
         self.bodies: dict[str, Body] = {}  # of those that are called
@@ -363,6 +363,13 @@ class _Body:
             vector = self.operand(parts[1], at)
             coordinates = vector.items if isinstance(vector, Vector) else (vector,)
         return Address(operand, int(offset, 0) if sign else 0, coordinates)
+
+
+def _path(text: str) -> str:
+    """A file's name as nvcc writes it: bytes beyond ASCII are octal numbers."""
+    plain = re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), text)
+    plain = re.sub(r'\\(["\\])', r"\1", plain)
+    return plain.encode("latin-1").decode("utf-8", "replace") if plain != text else text
 
 
 def _split(text: str) -> list[str]:

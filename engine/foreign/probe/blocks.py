@@ -47,14 +47,8 @@ def first_row(runs: Sequence[Block], columns: Sequence[Column]) -> tuple[Sum, in
     if len(counts) != 1:
         return None
     block, target = np.concatenate(blocks), np.concatenate(firsts).astype(np.float64)
-    alike = [c for c in columns if c.bit < 0 and _alike(c.values, block, before)]
+    one = np.unique(block, return_index=True)[1]  # a visit of each block
+    # All visits of a block have the value of that one.
+    alike = [c for c in columns if c.bit < 0 and (c.values == c.values[one][block]).all()]
     found = solve(target, alike)
     return None if found is None else (found, counts.pop())
-
-
-def _alike(values: Array, block: Array, count: int) -> bool:
-    """Whether all visits of a block have one value."""
-    low, high = np.full(count, np.inf), np.full(count, -np.inf)
-    np.minimum.at(low, block, values)
-    np.maximum.at(high, block, values)
-    return bool((low == high).all())

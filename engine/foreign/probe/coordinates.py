@@ -121,7 +121,7 @@ def _block(seen: Seen) -> Block:
     coordinates, valid = seen.coordinates()
     rows = coordinates[2]
     axes = np.stack([v for n, v in seen.hardware().items() if n.startswith("blockIdx")])
-    number = np.unique(axes, axis=1, return_inverse=True)[1].reshape(-1)
+    number = np.ravel_multi_index(tuple(axes), tuple(axes.max(1, initial=0) + 1))
     return Block(number, np.where(valid, rows, 1 << 40).min(1), np.where(valid, rows, -1).max(1))
 
 

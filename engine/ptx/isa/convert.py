@@ -40,7 +40,7 @@ def _types(site: Site) -> tuple[str, str]:
 def to_integer(x: Array, type: str) -> Array:
     """A whole float to an integer: clamped to the type's range (PTX ISA, "cvt").
 
-    NaN becomes 0, and in 64 bits the highest bit alone.
+    NaN becomes 0; the highest bit alone, where either type has 64 bits.
     """
     held = dtype(type)
     bounds = np.iinfo(held)
@@ -49,9 +49,10 @@ def to_integer(x: Array, type: str) -> Array:
     over, under = wide >= float(bounds.max) + 1.0, wide < float(bounds.min)
     inside = np.where(over | under, 0.0, wide).astype(held)
     out = np.where(over, bounds.max, np.where(under, bounds.min, inside)).astype(held)
-    if held.itemsize < 8:
+    if held.itemsize < 8 and x.dtype.itemsize < 8:
         return out
-    return np.where(np.isnan(x), np.array(1 << 63, np.uint64).view(held), out)
+    highest = np.array(1 << 8 * held.itemsize - 1, f"u{held.itemsize}").view(held)
+    return np.where(np.isnan(x), highest, out)
 
 
 def _integers(site: Site, to: str, source: str) -> Run:

@@ -91,9 +91,10 @@ def test_rows_that_no_block_takes_lead_to_the_blocks_number(
 @pytest.mark.parametrize(
     ("name", "more"),
     [("int8", ["--sizes", "B=1 Hq=2 N=32 D=32"]),
-     ("templates", ["--nvcc=-std=c++20", "--reference", "full", "--sizes", "B=1 Hq=1 N=20 D=32"])],
+     ("templates", ["--nvcc=-std=c++20", "--reference", "full", "--sizes", "B=1 Hq=1 N=20 D=32"]),
+     ("split", ["--reference", "full", "--sizes", "B=1 Hq=2 N=20 D=32"])],
 )  # fmt: skip
-def test_integers_of_8_bits_and_templates_of_cpp20_are_executed(name: str, more: list[str]) -> None:
+def test_kernels_of_more_styles_are_executed(name: str, more: list[str]) -> None:
     assert main(["check", str(FOLDER / f"{name}.cu"), "--arch", "sm_80", *more]) == 0
 
 

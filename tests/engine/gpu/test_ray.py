@@ -1,7 +1,9 @@
-"""The Ray runner against a real cluster: Ray's own processes on this machine.
+"""The Ray runner: against Ray's own processes on this machine where Ray itself decides what comes
+about, and against a stand-in for the module `ray` where the runner does.
 
-The cluster says that it has two GPUs, which Ray takes on trust; the jobs here need none. What is
-asked from a node and from outside is asked at once: most of it is waiting.
+The file has one cluster, and its last test takes it down. It says that it has two GPUs, which Ray
+takes on trust; the jobs here need none. What is asked from a node and from outside is asked at
+once: most of it is waiting.
 """
 
 from __future__ import annotations
@@ -17,10 +19,10 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from contextlib import ExitStack, nullcontext, suppress
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import TypeVar
@@ -28,6 +30,7 @@ from typing import TypeVar
 import pytest
 
 from engine.build.tools import watchdog
+from engine.child.environment import child_environment
 from engine.errors import InputError, Interrupted, MissingTool
 from engine.gpu import ray_driver, ray_runner
 from engine.gpu.ray_runner import Ray
@@ -52,9 +55,10 @@ time.sleep(600)
 """
 
 
-pytestmark = pytest.mark.extras
+OF_RAY = pytest.mark.extras  # on each that needs Ray itself
 LONG = 900.0  # seconds for what Ray does: none are waited for where it is done
 T = TypeVar("T")
+AGENTS = ("dashboard-agent-listen", "dashboard-agent-grpc", "runtime-env-agent", "metrics-export")
 SKIPPED = "Ray is not installed: pip install -e '.[ray]'"
 
 
@@ -66,8 +70,8 @@ class Cluster:
     mark: str  # what all its processes carry
 
 
-@contextmanager
-def cluster_of(gpus: int) -> Iterator[Cluster]:
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
     """A head node of its own, all of whose processes are gone afterwards."""
     pytest.importorskip("ray", reason=SKIPPED)
     # Ray's sockets are below its folder, and a socket's name is short: not below pytest's.
@@ -75,7 +79,8 @@ def cluster_of(gpus: int) -> Iterator[Cluster]:
     (folder / "tmp").mkdir()
     (folder / ".ray").mkdir()
     (folder / ".ray" / "auth_token").write_text("5" * 64)
-    head, client = free_ports(2)
+    # Of an agent without a port of its own a node waits 15 s for the one that it chooses, no more.
+    head, client, *agents = free_ports(6)
     mark = uuid.uuid4().hex
     environ = {
         **watchdog.marked(dict(os.environ), mark),
@@ -87,7 +92,9 @@ def cluster_of(gpus: int) -> Iterator[Cluster]:
     }
     command = [
         str(Path(sys.executable).parent / "ray"), "start", "--head", "--block", f"--port={head}",
-        f"--ray-client-server-port={client}", f"--num-gpus={gpus}", "--num-cpus=2",
+        f"--ray-client-server-port={client}", "--node-ip-address=127.0.0.1", "--num-gpus=2",
+        *(f"--{name}-port={port}" for name, port in zip(AGENTS, agents, strict=True)),
+        "--num-cpus=2",
         "--include-dashboard=false", f"--object-store-memory={80 << 20}", "--min-worker-port=0",
         "--max-worker-port=0", f"--temp-dir={folder / 'ray'}",
     ]  # fmt: skip
@@ -128,12 +135,6 @@ def until_served(port: int) -> None:
         grpc.channel_ready_future(channel).result(timeout=LONG)
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with cluster_of(2) as found:
-        yield found
-
-
 def from_both(cluster: Cluster, ask: Callable[[str, Path], T], folder: Path) -> list[T]:
     """What it gives with the address for a node and with the one for a machine outside, each with
     a folder of its own, both at once."""
@@ -162,8 +163,9 @@ def job_of(folder: Path, run: str) -> Path:
     return folder
 
 
-def left_on(cluster: Cluster) -> list[Path]:
-    return list((cluster.folder / "tmp").glob("cubridge-job-*"))
+def left_on(cluster: Cluster) -> Callable[[], Iterable[Path]]:
+    """What asks for the folders of jobs."""
+    return lambda: (cluster.folder / "tmp").glob("cubridge-job-*")
 
 
 def alive(pid: int) -> bool:
@@ -172,25 +174,23 @@ def alive(pid: int) -> bool:
     return False
 
 
-def until_gone(cluster: Cluster, pids: list[int]) -> None:
+def until_gone(left: Callable[[], Iterable[Path]], pids: list[int]) -> None:
     """Wait until nothing of a job is left on the cluster."""
     deadline = time.monotonic() + LONG
-    while any(map(alive, pids)) or left_on(cluster):
-        assert time.monotonic() < deadline, f"left: {pids} {left_on(cluster)}"
+    while any(map(alive, pids)) or [*left()]:
+        assert time.monotonic() < deadline, f"left: {pids} {[*left()]}"
         time.sleep(0.1)
 
 
-def kill_parts_of(cluster: Cluster, part: str) -> None:
-    """Kill the cluster's processes whose command names `part`: "" is all of them."""
-    if not part:
-        watchdog.end_carriers(cluster.mark)
-        return
+def kill_parts_of(cluster: Cluster, part: bytes) -> None:
+    """Kill the cluster's processes whose command names `part`."""
     for pid in watchdog.carriers(cluster.mark):
         with suppress(OSError):
-            if part.encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
+            if part in Path(f"/proc/{pid}/cmdline").read_bytes():
                 os.kill(pid, signal.SIGKILL)
 
 
+@OF_RAY
 def test_a_job_goes_to_a_worker_and_its_result_comes_back(cluster: Cluster, tmp_path: Path) -> None:
     def ask(address: str, folder: Path) -> str:
         job = job_of(folder, TELLS)
@@ -206,26 +206,133 @@ def test_a_job_goes_to_a_worker_and_its_result_comes_back(cluster: Cluster, tmp_
         return str(found["gpus"])
 
     assert set(from_both(cluster, ask, tmp_path)) <= {"0", "1"}, "Ray gave each one GPU"
-    assert not left_on(cluster)
+    assert not [*left_on(cluster)()]
 
 
-def test_the_whole_of_a_cancelled_job_ends(cluster: Cluster, tmp_path: Path) -> None:
-    def ask(address: str, folder: Path) -> list[int]:
-        cancel = threading.Event()
+@OF_RAY
+def test_a_cluster_that_asks_for_a_token_says_so(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RAY_AUTH_MODE")
+    with pytest.raises(MissingTool) as found:
+        Ray(cluster.address).run(job_of(tmp_path / "job", TELLS), [], None, lambda _: None)
+    assert "RAY_AUTH_MODE=token" in str(found.value.fix)
+
+
+@OF_RAY
+def test_jobs_hold_their_gpus_until_they_are_cancelled_as_a_whole(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    """Two jobs hold both GPUs, a third one waits in vain, and nothing is left of any of them."""
+    cancel, begun = threading.Event(), threading.Barrier(3, timeout=LONG)
+
+    def hold(address: str, folder: Path) -> list[int]:
         pids: list[int] = []
 
         def see(line: str) -> None:
             if line.startswith("pids"):
                 pids.extend(map(int, line.split()[1:]))
-                cancel.set()
+                begun.wait()
 
-        with pytest.raises(Interrupted):
-            Ray(address).run(job_of(folder, HANGS), [], cancel, see)
+        try:
+            with pytest.raises(Interrupted):
+                Ray(address).run(job_of(folder, HANGS), [], cancel, see)
+        except BaseException:
+            begun.abort()  # who waits for it would wait in vain
+            raise
         return pids
 
-    found = from_both(cluster, ask, tmp_path)
-    until_gone(cluster, [*chain(*found)])
+    with ThreadPoolExecutor(1) as threads:
+        held = threads.submit(from_both, cluster, hold, tmp_path)
+        try:
+            begun.wait()
+            with pytest.raises(MissingTool, match=r"no GPU came free.*has 2 GPUs"):
+                job = job_of(tmp_path / "third", TELLS)
+                Ray(cluster.address, wait=0.5).run(job, [], None, lambda _: None)
+        finally:
+            cancel.set()
+        found = held.result()
+    until_gone(left_on(cluster), [*chain(*found)])
     assert [len(pids) for pids in found] == [2, 2]
+
+
+@OF_RAY
+def test_a_cluster_that_is_lost_while_jobs_run(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a machine outside speaks to, and what all of the cluster hangs on. The last one."""
+    # Ray tries to get it back for half a minute and for a minute.
+    monkeypatch.setenv("RAY_CLIENT_RECONNECT_GRACE_PERIOD", "1")
+    monkeypatch.setenv("RAY_gcs_rpc_server_reconnect_timeout_s", "2")
+    both_run = threading.Barrier(2, timeout=LONG)
+
+    def ask(address: str, folder: Path) -> str:
+        def see(line: str) -> None:
+            if line.startswith("pids") and both_run.wait() == 0:
+                kill_parts_of(cluster, b"ray.util.client.server")
+                kill_parts_of(cluster, b"gcs_server")
+
+        with pytest.raises(InputError, match=r"(cluster|worker) was lost") as error:
+            Ray(address).run(job_of(folder, HANGS), [], None, see)
+        return str(error.value.fix)
+
+    assert all("run it again" in fix for fix in from_both(cluster, ask, tmp_path))
+
+
+STAND_IN = """
+import types
+__version__ = "a stand-in: one worker, which is this process"
+
+class RayError(Exception):
+    pass
+
+class RayTaskError(RayError):
+    def __init__(self, cause):
+        super().__init__(cause)
+        self.cause = cause
+
+class Method:
+    def __init__(self, method):
+        self.method = method
+    def remote(self, *given):
+        try:
+            return self.method(*given)
+        except Exception as error:
+            return RayTaskError(error)
+
+class Actor:
+    def __init__(self, one):
+        self.one = one
+    def __getattr__(self, name):
+        return Method(getattr(self.one, name))
+
+def get(found):
+    if isinstance(found, RayTaskError):
+        raise found
+    return found
+
+exceptions = types.SimpleNamespace(RayError=RayError, RayTaskError=RayTaskError)
+remote = lambda **_: lambda kind: types.SimpleNamespace(remote=lambda: Actor(kind()))
+put = lambda value: value
+wait = lambda started, timeout: (started, [])
+init = lambda **_: None
+shutdown = lambda: None
+kill = lambda actor: None
+is_initialized = lambda: True
+"""
+
+
+@pytest.fixture
+def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ray:
+    """A cluster without Ray."""
+    (tmp_path / "ray.py").write_text(STAND_IN)
+    (tmp_path / "tmp").mkdir()
+    environ = child_environment()
+    path = os.pathsep.join((str(tmp_path), environ["PYTHONPATH"]))
+    environ |= {"PYTHONPATH": path, "TMPDIR": str(tmp_path / "tmp")}
+    monkeypatch.setattr(ray_runner, "child_environment", lambda: environ)
+    monkeypatch.setattr(ray_runner, "find_spec", lambda _: True)
+    return Ray()
 
 
 @pytest.mark.parametrize(
@@ -236,67 +343,32 @@ def test_the_whole_of_a_cancelled_job_ends(cluster: Cluster, tmp_path: Path) -> 
     ],
 )
 def test_a_job_without_a_result_says_its_last_words(
-    cluster: Cluster, tmp_path: Path, run: str, error: type[Exception], words: str
+    alone: Ray, tmp_path: Path, run: str, error: type[Exception], words: str
 ) -> None:
     with pytest.raises(error, match=words):
-        Ray(cluster.address).run(job_of(tmp_path / "job", run), [], None, lambda _: None)
+        alone.run(job_of(tmp_path / "job", run), [], None, lambda _: None)
     assert not (tmp_path / "job" / "result.json").exists(), "an old result is not a new one"
-    assert not left_on(cluster)
+    assert not [*(tmp_path / "tmp").iterdir()]
 
 
-def test_an_interpreter_that_is_not_there_is_named(cluster: Cluster, tmp_path: Path) -> None:
+def test_an_interpreter_that_is_not_there_is_named(alone: Ray, tmp_path: Path) -> None:
     job = job_of(tmp_path / "job", TELLS)
     with pytest.raises(InputError, match="/no/such/python"):
-        Ray(cluster.address, python="/no/such/python").run(job, [], None, lambda _: None)
+        replace(alone, python="/no/such/python").run(job, [], None, lambda _: None)
 
 
-def test_a_cluster_that_asks_for_a_token_says_so(
-    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("RAY_AUTH_MODE")
-    with pytest.raises(MissingTool) as found:
-        Ray(cluster.address).run(job_of(tmp_path / "job", TELLS), [], None, lambda _: None)
-    assert "RAY_AUTH_MODE=token" in str(found.value.fix)
+def test_a_run_past_its_limit_says_that_it_is_the_limit(alone: Ray, tmp_path: Path) -> None:
+    pids: list[int] = []
 
+    def see(line: str) -> None:
+        if line.startswith("pids"):
+            pids.extend(map(int, line.split()[1:]))
 
-@pytest.mark.parametrize("part", ["", "gcs_server"], ids=["all of it", "its head's service"])
-def test_a_cluster_that_is_lost_while_the_job_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: str
-) -> None:
-    # Ray tries to get it back for half a minute and for a minute.
-    monkeypatch.setenv("RAY_CLIENT_RECONNECT_GRACE_PERIOD", "1")
-    monkeypatch.setenv("RAY_gcs_rpc_server_reconnect_timeout_s", "2")
-    monkeypatch.setenv("RAY_AUTH_MODE", "token")
-    both_run = threading.Barrier(2, timeout=LONG)
-    with cluster_of(2) as found:
-        monkeypatch.setenv("HOME", str(found.folder))
-
-        def ask(address: str, folder: Path) -> str:
-            def see(line: str) -> None:
-                if line.startswith("pids") and both_run.wait() == 0:
-                    kill_parts_of(found, part)
-
-            with pytest.raises(InputError, match=r"(cluster|worker) was lost") as error:
-                Ray(address).run(job_of(folder, HANGS), [], None, see)
-            return str(error.value.fix)
-
-        assert all("run it again" in fix for fix in from_both(found, ask, tmp_path))
-
-
-def test_a_run_past_its_limit_says_that_it_is_the_limit(cluster: Cluster, tmp_path: Path) -> None:
-    def ask(address: str, folder: Path) -> list[int]:
-        pids: list[int] = []
-
-        def see(line: str) -> None:
-            if line.startswith("pids"):
-                pids.extend(map(int, line.split()[1:]))
-
-        with pytest.raises(InputError, match="ended at its limit of 12 s") as found:
-            Ray(address, limit=12.0).run(job_of(folder, HANGS), [], None, see)
-        assert "pack the job" in str(found.value.fix)
-        return pids
-
-    until_gone(cluster, [*chain(*from_both(cluster, ask, tmp_path))])
+    with pytest.raises(InputError, match="ended at its limit of 8 s") as found:
+        replace(alone, limit=8.0).run(job_of(tmp_path / "job", HANGS), [], None, see)
+    assert "pack the job" in str(found.value.fix) and len(pids) == 2
+    # Here the worker is a child of the process that is ended, and so is who takes its folder away.
+    until_gone(lambda: (), pids)
 
 
 class Busy:
@@ -322,37 +394,6 @@ def test_a_gpu_that_does_not_come_free(
     assert error.value.answer["missing"]
     assert ("--num-gpus" in error.value.answer["fix"]) is adds
     assert "waiting for a GPU" in capsys.readouterr().out
-
-
-def test_a_job_that_waits_for_a_gpu_in_vain_leaves_nothing(
-    cluster: Cluster, tmp_path: Path
-) -> None:
-    """Two jobs hold both GPUs, and a third one comes."""
-    cancel, begun = threading.Event(), threading.Barrier(3, timeout=LONG)
-
-    def hold(address: str, folder: Path) -> None:
-        def see(line: str) -> None:
-            if line.startswith("pids"):
-                begun.wait()
-
-        try:
-            with pytest.raises(Interrupted):
-                Ray(address).run(job_of(folder, HANGS), [], cancel, see)
-        except BaseException:
-            begun.abort()  # who waits for it would wait in vain
-            raise
-
-    with ThreadPoolExecutor(1) as threads:
-        held = threads.submit(from_both, cluster, hold, tmp_path)
-        try:
-            begun.wait()
-            with pytest.raises(MissingTool, match=r"no GPU came free.*has 2 GPUs"):
-                job = job_of(tmp_path / "third", TELLS)
-                Ray(cluster.address, wait=0.5).run(job, [], None, lambda _: None)
-        finally:
-            cancel.set()
-            held.result()
-    until_gone(cluster, [])
 
 
 class NotReady:
@@ -396,6 +437,7 @@ def test_a_cluster_that_is_not_ready_is_asked_again_within_a_limit(
     assert ray.left >= asked - 1, "each failed try leaves nothing half joined"
 
 
+@OF_RAY
 def test_no_cluster(tmp_path: Path) -> None:
     pytest.importorskip("ray", reason=SKIPPED)
     with pytest.raises(MissingTool, match=r"no Ray cluster at 127\.0\.0\.1:1") as found:

@@ -154,6 +154,47 @@ def test_a_loop_that_nothing_ends_is_a_finding() -> None:
     assert kinds(done) == {"deadlock"}
 
 
+SPIN = """
+	mov.u32 %r3, 0;
+	st.global.u32 [%d4], 7;
+	bar.sync 0;
+	{before}
+again:
+	ld.volatile.global.u32 %r4, [%d1+508];
+	setp.eq.u32 %p0, %r4, 0;
+	@%p0 bra again;
+	bra end;
+set:
+	st.volatile.global.u32 [%d1+508], 1;
+end:
+	bar.warp.sync -1;
+"""
+
+
+FIRST = """
+	setp.eq.u32 %p1, %r0, 0;
+	@%p1 st.global.u32 [%d1+508], 0;
+	membar.gl;
+	bar.sync 0;
+"""
+
+
+def test_a_loop_that_waits_for_nothing_ends_soon() -> None:
+    """Nothing changes from round to round: that is seen long before so many instructions."""
+    _, done = execute(SPIN.format(before=FIRST), most=20_000_000)
+    assert kinds(done) == {"deadlock"} and done.instructions < 100_000
+    assert "a loop that nothing ends" in done.findings[0].words
+
+
+@pytest.mark.parametrize("who", [0, 5, 63])
+@pytest.mark.parametrize("seed", [None, 0, 1])
+def test_threads_that_spin_let_the_others_go_on(who: int, seed: int | None) -> None:
+    """The one that ends the loop stands behind it, in the same warp or in another."""
+    fill = f"{FIRST}\tsetp.eq.u32 %p2, %r0, {who};\n\t@%p2 bra set;"
+    _, done = execute(SPIN.format(before=fill), seed=seed, most=20_000_000)
+    assert not done.findings
+
+
 MBARRIER = """
 	mov.u32 %r6, barrier;
 	setp.eq.u32 %p1, %r0, 0;
@@ -645,6 +686,8 @@ def test_and_race_without_either() -> None:
         ("match.all.sync.b32 %r3|%p0, %r31, -1;", 0xFFFFFFFF),
         ("match.all.sync.b32 %r3|%p0, %r0, -1;", 0),
         ("mov.u32 %r3, %nwarpid;", 2),
+        (".reg .f64 %e; mov.f64 %e, 0d7FF8000000000001; cvt.rpi.s32.f64 %r3, %e;", 0x80000000),
+        ("mov.f32 %f0, 0f7FC00000; cvt.rpi.s32.f32 %r3, %f0;", 0),
     ],
 )  # fmt: skip
 def test_values_of_instructions(code: str, expected: int) -> None:

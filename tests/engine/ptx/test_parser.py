@@ -80,3 +80,11 @@ def test_a_finding_is_told_at_the_persons_own_line() -> None:
     told = Finding("race", code[1], "words", 0, 3).told("/home/me")
     assert told.startswith("/home/me/kernel.cu:30: race: words (block 0, thread 3)")
     assert "inlined from /opt/cutlass/copy.h:7" in told
+
+
+def test_a_file_has_the_name_that_the_person_gave_it() -> None:
+    """nvcc writes bytes beyond ASCII as octal numbers."""
+    text = '\t.file 1 "a b/n\\303\\244me \\"1\\".cu"\n'
+    text += ".visible .entry k()\n{\n\t.loc 1 7 1\n\tret;\n}\n"
+    (at,) = parse_module(text).kernels["k"].code
+    assert str(at.source) == 'a b/n\u00e4me "1".cu:7'

@@ -1,4 +1,4 @@
-"""Products of sizes that 32 bits do not hold: in Python a size is any number, in C++ an int."""
+"""Products of sizes beyond 32 bits: in Python a size is any whole number, in C++ an int."""
 
 from __future__ import annotations
 
