@@ -113,13 +113,14 @@ def test_an_instruction_that_no_gpu_has_run_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     double = (
-        'asm volatile("{ .reg .f64 a; cvt.f64.f32 a, %0; add.f64 a, a, a; cvt.f32.f64 %0, a; }"'
+        'asm volatile("{ .reg .f64 a; cvt.f64.f32 a, %0; copysign.f64 a, a, a; '
+        'cvt.f32.f64 %0, a; }"'
         ' : "+f"(scale));'
     )
     text = replaced(KERNEL, "float m =", f"{double}\n  float m =") + LAUNCH
     assert main(["check", write(tmp_path, text), *CASE, "--json"]) == 0
     found = {u["opcode"]: u["place"] for u in json.loads(capsys.readouterr().out)["unproven"]}
-    assert int(found["add.f64"].rsplit(":", 1)[1]) == line_of(text, "add.f64")
+    assert int(found["copysign.f64"].rsplit(":", 1)[1]) == line_of(text, "copysign.f64")
     assert "add.f32" not in found and "fma.rn.f32" not in found
 
 
