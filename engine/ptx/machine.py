@@ -183,7 +183,7 @@ class Machine:
         """A number for all registers and memory."""
         number = 0
         for array in (*self.registers.arrays.values(), *self.memory.spaces.values()):
-            number = crc32(np.ascontiguousarray(array), number)
+            number = crc32(np.ascontiguousarray(array).data, number)
         return number
 
     def others_first(self, ready: list[Group]) -> bool:
