@@ -93,7 +93,7 @@ class Repaints:
         begin, begun = time.perf_counter(), time.process_time()
         self.app.post_message(events.Key(key, key if len(key) == 1 else None))
         async with asyncio.timeout(60):
-            while not self._ends or self._place() == before or self._unpainted():
+            while self._place() == before or not self._ends or self._unpainted():
                 await asyncio.sleep(0.001)
         end, ended = self._ends[-1]
         return 1000 * (end - begin), 1000 * (ended - begun)

@@ -36,6 +36,7 @@ from cubridge_tui.screens.dialogs import TextDialog
 from cubridge_tui.screens.palette import ActionProvider
 from cubridge_tui.steady import Keys, Tidy, look_at_new, steady
 from cubridge_tui.type_ahead import LONGEST, Passed, TypeAhead, TypedInto
+from cubridge_tui.widgets.ahead import Ahead
 from engine.errors import advice
 from sessions.listing import Listing
 
@@ -89,6 +90,7 @@ class CuBridgeApp(App[int], inherit_bindings=False):
         self.listing = Listing.open(store)
         self.cancel = threading.Event()
         self.keys = Keys()
+        self.ahead = Ahead(self, self.keys)
         self._typed = TypeAhead()
         self._held_too_long: Timer | None = None
         self._acting = frozenset(key for a in self.actions for key in a.keys)

@@ -14,7 +14,7 @@ from textual.widget import Widget
 from cubridge_tui import actions
 from cubridge_tui.model.facts import Facts
 from cubridge_tui.screens.closing import ClosingScreen
-from cubridge_tui.widgets.lean_update import LeanCompositor
+from cubridge_tui.widgets.backdrop import LeanCompositor
 from cubridge_tui.widgets.line import KeyBar, Line
 
 if TYPE_CHECKING:

@@ -118,7 +118,7 @@ class CodePane(PaintedRows, can_focus=True):
         self.content = content
         rows = content.rows
         self._strips.show(content, spans)
-        self._links, self._ops = {}, ()
+        self._links, self._ops, self._expected = {}, (), None
         self._anchor = None
         # A tab is at most four cells; wide characters are counted when they are met.
         longest = max((len(r.text) + 3 * r.text.count("\t") for r in rows), default=0)
@@ -133,6 +133,7 @@ class CodePane(PaintedRows, can_focus=True):
             top = max(top, min(self.cursor - 1, hunk_end(rows, self.cursor) - height + 1))
         self.scroll_to(y=top, animate=False, force=True)
         self.refresh()
+        self._read_ahead_soon()
         self.post_message(self.CursorMoved(self))
 
     def grow(self, rows: Sequence[Row], title: str) -> None:
@@ -173,6 +174,7 @@ class CodePane(PaintedRows, can_focus=True):
         if taken_apart and self._width != self.scrollable_content_region.width:
             self.show(self.given)
         self._reveal(self.cursor)
+        self._read_ahead_soon()
 
     # --- the cursor ------------------------------------------------------------------------------
 
@@ -244,12 +246,19 @@ class CodePane(PaintedRows, can_focus=True):
             self.next_match(1)
         return count
 
-    def next_match(self, step: int) -> None:
-        """The cursor to the next match (1) or the previous one (-1), round the end."""
+    def next_match(self, step: int) -> int | None:
+        """The cursor to the next match (1) or the previous one (-1); where the same step leads
+        then."""
+        found = self.match(step)
+        if found is None:
+            return None
+        self.go_to(found, aside=True)
+        return self.match(step)
+
+    def match(self, step: int) -> int | None:
+        """The next row with a match (1) or the previous one (-1); None: there is none."""
         count, words = len(self.content.rows), self._strips.words
-        found = search.find(self.shown_line, count, words, self.cursor, step)
-        if found is not None:
-            self.go_to(found, aside=True)
+        return search.find(self.shown_line, count, words, self.cursor, step)
 
     # --- selection -------------------------------------------------------------------------------
 

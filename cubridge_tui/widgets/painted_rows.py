@@ -6,7 +6,10 @@ focus, marks, a selection, the scroll offset), and the way past what Textual doe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING
 
 from rich.style import Style
 from textual.color import Color
@@ -17,10 +20,17 @@ from textual.scrollbar import ScrollBar
 from textual.strip import Strip
 
 from cubridge_tui.model.rows import PaneText
+from cubridge_tui.widgets.ahead import Ahead
 from cubridge_tui.widgets.paint import Flags, palette_of
 from cubridge_tui.widgets.row_places import hunk_end, runs
 from cubridge_tui.widgets.row_strips import Look, RowStrips
 from cubridge_tui.widgets.slim_scrollbar import SlimScrollBar
+
+if TYPE_CHECKING:
+    from cubridge_tui.model.links import Marks
+
+# A row to make, with the links that it will have where they are other ones then.
+Coming = tuple[int, dict[int, str] | None]
 
 
 class PaintedRows(ScrollView):
@@ -34,7 +44,9 @@ class PaintedRows(ScrollView):
         self._strips = RowStrips()
         self._links: dict[int, str] = {}
         self._ops: tuple[int, ...] = ()  # the rows that show the marked op
+        self._expected: tuple[int | None, Callable[[], Marks]] | None = None  # see `expect`
         self._anchor: int | None = None
+        self._down = True
         self._ground: tuple[Style, Color] | None = None
         self.scrolled: Callable[[], None] | None = None  # called as soon as other rows are shown
 
@@ -71,17 +83,29 @@ class PaintedRows(ScrollView):
 
     def mark(self, op: Iterable[int], loop: Iterable[int], worker: Iterable[int]) -> None:
         """Mark rows in three strengths: the op itself, its loop, its worker."""
-        self._ops = tuple(op)
-        before, self._links = self._links, (links := _links(self._ops, loop, worker))
+        if (ops := tuple(op)) != self._ops:
+            self._ops, self._expected = ops, None
+        before, self._links = self._links, (links := _links(ops, loop, worker))
         top = self.scroll_offset.y
         seen = range(top, top + self.size.height)
         self._refresh_rows([i for i in seen if before.get(i) != links.get(i)])
+        if self._ops and not self.has_focus:
+            self._read_ahead_soon()  # what following the op would show
+
+    def expect(self, index: int | None, marks: Callable[[], Marks]) -> None:
+        """What the next key leads to, in all likelihood: a row (None: the one that shows the op),
+        with these marks. It is painted while nobody waits for it."""
+        self._expected = index, marks
+        self._read_ahead_soon()
 
     @property
     def linked(self) -> int | None:
         """The first row that shows the op as it is now; else one of it that is gone."""
+        return self._first(self._ops)
+
+    def _first(self, op: Sequence[int]) -> int | None:
         rows = self.content.rows
-        return min(self._ops, key=lambda i: (rows[i].number is None, i), default=None)
+        return min(op, key=lambda i: (rows[i].number is None, i), default=None)
 
     def _selected(self) -> range:
         if self._anchor is None:
@@ -130,16 +154,16 @@ class PaintedRows(ScrollView):
             self._ground = (self.rich_style, self.background_colors[1])
         self._strips.use(Look(palette_of(app), *self._ground, filters, width, x))
 
-    def _row_strip(self, index: int) -> Strip:
-        """A row as it looks now."""
+    def _row_strip(self, index: int, links: dict[int, str] | None = None) -> Strip:
+        """A row as it looks now; with other `links`, as it will where they are marked."""
         flags = Flags(
             focused=index == self.cursor and self.has_focus,
-            link=self._links.get(index, ""),
+            link=(self._links if links is None else links).get(index, ""),
             selected=self._anchor is not None and index in self._selected(),
         )
         return self._strips.strip(index, flags)
 
-    # --- scrolling --------------------------------------------------------------------------------
+    # --- what comes into sight next ---------------------------------------------------------------
 
     def centred(self, index: int) -> int | None:
         """The first row in sight when a row is brought into the middle; None: it is in sight, and
@@ -152,10 +176,60 @@ class PaintedRows(ScrollView):
         first = max(index - height // 2, min(index - 1, end - height + 1))
         return min(max(first, 0), int(self.max_scroll_y))
 
+    def _expect(self) -> Iterator[Coming]:
+        """The rows that the next key brings into sight, with their links."""
+        if self._expected is not None:
+            index, told = self._expected
+            marks = told()
+            links = _links(*marks)
+            for i in self._around(self._first(marks.op) if index is None else index):
+                yield i, links
+
+    def _around(self, index: int | None) -> range:
+        """The rows that are in sight once a row that is not has been brought into the middle."""
+        first = None if index is None else self.centred(index)
+        return range(0) if first is None else range(first, first + self.size.height)
+
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:
         super().watch_scroll_y(old_value, new_value)
         if self.scrolled is not None:
             self.scrolled()
+        self._down = new_value >= old_value
+        self._read_ahead_soon()
+
+    def _read_ahead_soon(self) -> None:
+        """Make what the next key will show, in an app that has somebody who does."""
+        ahead = getattr(self.app, "ahead", None) if self.is_attached else None
+        if isinstance(ahead, Ahead):
+            ahead.soon(self)
+
+    @property
+    def waits_for_paint(self) -> bool:
+        """Whether what a key changed here is not on the screen yet."""
+        screen = self.screen
+        moved = screen._scroll_required or screen._layout_required
+        return screen.is_current and (
+            moved or self._repaint_required or self in screen._dirty_widgets
+        )
+
+    def coming(self) -> Iterator[Coming]:
+        """What the next key may bring into sight: rows around the marked op, where a search goes
+        next, the next page."""
+        top, height = self.scroll_offset.y, self.size.height
+        after, before = range(top + height, top + 2 * height), range(top - height, top)
+        page = after if self._down else reversed(before)
+        linked = self._around(None if self.has_focus else self.linked)
+        return chain(((i, None) for i in linked), self._expect(), ((i, None) for i in page))
+
+    def make(self, coming: Iterator[Coming], until: float) -> bool:
+        """Make rows until a time of the monotonic clock; whether none is left."""
+        self._use_look()
+        for index, links in coming:
+            if 0 <= index < len(self.content.rows):
+                self._row_strip(index, links).render(self.app.console)  # which the strip keeps
+            if time.monotonic() > until:
+                return False
+        return True
 
 
 def _links(op: Iterable[int], loop: Iterable[int], worker: Iterable[int]) -> dict[int, str]:

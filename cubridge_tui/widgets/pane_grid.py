@@ -179,6 +179,15 @@ class PaneGrid(Grid):
         self._scrolled(self._focused)
         return found
 
+    def expect(self, index: int | None, everywhere: bool) -> None:
+        """The row of the leading pane that the same key goes to next; `everywhere`: the others
+        follow it there."""
+        key = None if index is None else self.leader.content.rows[index].key
+        for stage, pane in self.panes.items():
+            leads, kept = pane is self.leader, self._indexes.get(stage)
+            if index is not None and kept is not None and (leads or (everywhere and pane.display)):
+                pane.expect(index if leads else None, partial(kept[2].marks, key))
+
     def _before(self, stage: Stage) -> int | None:
         """The row of a pane with the nearest op above the leading cursor."""
         kept, rows = self._indexes.get(stage), self.leader.content.rows

@@ -116,6 +116,8 @@ class PaneActions(Shared):
             told = self._search(before if words is None else words)
             self.say(told if self.words else "search ended")
             self.refresh_keys()
+            if self.words:  # n comes next
+                self.grid.expect(self.grid.leader.match(1), self.follows)
 
         self.app.push_screen(
             Prompt("Search in all panes (small letters match both):", before, live=self._search),
@@ -133,10 +135,10 @@ class PaneActions(Shared):
         return f"{sum(found.values())} lines match {words!r}: {each}" if words else ""
 
     def do_next_match(self) -> None:
-        self.grid.leader.next_match(1)
+        self.grid.expect(self.grid.leader.next_match(1), self.follows)
 
     def do_previous_match(self) -> None:
-        self.grid.leader.next_match(-1)
+        self.grid.expect(self.grid.leader.next_match(-1), self.follows)
 
     def do_go_to_line(self) -> None:
         def check(text: str) -> str:

@@ -1,5 +1,5 @@
-"""What nobody waits for lets a key pass that waits for its repaint: news of a job, the
-collector; and the repaint itself waits for no frame."""
+"""What nobody waits for lets a key pass that waits for its repaint: news of a job, rows that may be
+seen next, the collector; and the repaint itself waits for no frame."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from cubridge_tui.steady import YOUNG, Keys
+from cubridge_tui.widgets.code_pane import CodePane
 from cubridge_tui.widgets.line import Line
 from tests.cubridge_tui.screens.test_adaptation import Driver
 
@@ -67,6 +68,61 @@ async def test_a_key_is_painted_without_waiting_for_a_frame(
             while d.screen._dirty_widgets:
                 await asyncio.sleep(0.01)
         assert d.app.keys.wait(time.monotonic()) == 0.0
+
+
+async def test_rows_that_may_be_seen_next_are_made_after_the_repaint(
+    proposed: Proposed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Driver(proposed[1], size=(160, 30)) as d:
+        pane, ahead = d.screen.grid.leader, d.app.ahead
+        made: list[int] = []
+        strip = pane._row_strip
+        monkeypatch.setattr(Keys, "LONGEST", HOUR)
+
+        def counted(index: int, links: Any) -> Any:
+            made.append(index)
+            return strip(index, links)
+
+        monkeypatch.setattr(pane, "_row_strip", counted)
+        async with asyncio.timeout(60):
+            while pane.waits_for_paint:
+                await d.pilot.pause(0.01)
+        ahead._left.clear()  # of the other panes
+        d.app.keys.touched(time.monotonic())
+        ahead.soon(pane)
+        ahead.read()
+        assert not made and ahead._timer is not None, "a key waits"
+        d.app.keys.painted()  # by something else: the key has yet to move this pane
+        pane._repaint_required = True
+        ahead.read()
+        assert not made, "the pane waits for its own repaint"
+        pane._repaint_required = False
+        ahead.read()
+        assert made
+
+
+async def test_panes_take_turns_between_two_turns_of_the_loop(
+    proposed: Proposed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One slice in all, not one for each pane: a key that comes waits for no more."""
+    async with Driver(proposed[1], size=(160, 30)) as d:
+        slices: list[str | None] = []
+
+        def begun(pane: CodePane, _coming: object, _until: float) -> bool:
+            slices.append(pane.id)
+            return False
+
+        d.app.ahead._left.clear()
+        monkeypatch.setattr(CodePane, "make", begun)
+        monkeypatch.setattr(CodePane, "waits_for_paint", False)
+        monkeypatch.setattr(d.app, "set_timer", lambda *_: None)
+        panes = [p for p in d.screen.grid.panes.values() if p.display][:2]
+        for pane in panes:
+            d.app.ahead.soon(pane)
+        for count in range(1, 5):
+            d.app.ahead.read()
+            assert len(slices) == count
+        assert slices == [p.id for p in panes] * 2
 
 
 async def test_what_keys_leave_in_cycles_is_collected_after_them(

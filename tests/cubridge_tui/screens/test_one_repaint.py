@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cubridge_tui.model.rows import RowKind
+from cubridge_tui.widgets.code_pane import CodePane
 from tests.cubridge_tui.screens.test_adaptation import Driver
 
 pytestmark = pytest.mark.usefixtures("no_warm_up", "every_frame")
@@ -50,9 +50,10 @@ async def test_another_layout_is_arranged_and_painted_once(
             assert (counted.arranged, counted.painted) == (1, 1), key
 
 
-async def test_following_an_op_paints_once(
+async def test_following_an_op_paints_once_and_is_prepared(
     proposed: Proposed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The rows around the op are made before the key that shows them."""
     async with Driver(proposed[1], size=(300, 30)) as d:
         panes = [p for p in d.screen.grid.panes.values() if p.content.rows]
         leader = d.screen.grid.leader
@@ -66,11 +67,56 @@ async def test_following_an_op_paints_once(
             away = [p for p in others if p.linked is not None and p.centred(p.linked) is not None]
             if away:
                 break
-        async with asyncio.timeout(60):
-            while d.screen._dirty_widgets or any(p._repaint_required for p in panes):
-                await d.pilot.pause(0.02)  # what brought the cursor here is painted
+        while d.app.ahead._timer is not None:
+            await d.pilot.pause(0.01)
+        made: list[tuple[CodePane, int]] = []
+        for pane in away:
+            make = pane._strips._row
+
+            def counting(index: int, flags: Any, make: Any = make, pane: Any = pane) -> Any:
+                made.append((pane, index))
+                return make(index, flags)
+
+            monkeypatch.setattr(pane._strips, "_row", counting)
         counted = Counted(d.app, monkeypatch)
         tops = [p.scroll_offset.y for p in away]
         await d.press("f")
         assert [p.scroll_offset.y for p in away] != tops
         assert counted.painted == 1 and counted.arranged == 0
+        seen = [i for p, i in made if 0 <= i - p.scroll_offset.y < p.size.height]
+        assert len(seen) <= 2 * len(away), "rows in sight were made by the key"
+
+
+async def test_where_a_search_goes_next_is_made_before_its_key(
+    proposed: Proposed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the panes that follow too, with the marks that the rows have then."""
+    async with Driver(proposed[1], size=(300, 30)) as d:
+        panes = [p for p in d.screen.grid.panes.values() if p.content.rows]
+        d.screen._search("gemm")
+        await d.press("n")
+        tops = [p.scroll_offset.y for p in panes]
+        while d.app.ahead._timer is not None:
+            await d.pilot.pause(0.01)
+        made: list[tuple[CodePane, int]] = []
+        for pane in panes:
+            make = pane._strips._row
+
+            def counting(index: int, flags: Any, make: Any = make, pane: Any = pane) -> Any:
+                made.append((pane, index))
+                return make(index, flags)
+
+            monkeypatch.setattr(pane._strips, "_row", counting)
+        await d.press("n")
+        moved = [p for p, top in zip(panes, tops, strict=True) if p.scroll_offset.y != top]
+        assert len(moved) > 1
+        seen = [i for p, i in made if p in moved and 0 <= i - p.scroll_offset.y < p.size.height]
+        assert len(seen) <= 2 * len(moved), "rows in sight were made by the key"
+
+
+async def test_the_first_step_of_a_search_is_expected(proposed: Proposed) -> None:
+    async with Driver(proposed[1], size=(160, 30)) as d:
+        await d.press("/", *"gemm", "enter")
+        leader = d.screen.grid.leader
+        assert d.screen.words == "gemm"
+        assert leader._expected is not None and leader._expected[0] == leader.match(1) is not None

@@ -14,9 +14,13 @@ from textual.strip import Strip
 from textual.widget import Widget
 
 from cubridge_tui.model.rows import PaneText, Row, RowKind, plain_rows
+from cubridge_tui.steady import Keys
 from cubridge_tui.themes import Palette, load_themes
+from cubridge_tui.widgets.ahead import Ahead
 from cubridge_tui.widgets.backdrop import backdrop
 from cubridge_tui.widgets.code_pane import CodePane
+from cubridge_tui.widgets.paint import Flags
+from cubridge_tui.widgets.row_strips import RowStrips
 
 pytestmark = pytest.mark.usefixtures("every_frame")
 LINES = [
@@ -45,6 +49,7 @@ class Panes(App[None]):
     def __init__(self, palette: Palette) -> None:
         super().__init__()
         self.palette = palette
+        self.ahead = Ahead(self, Keys())
         self.register_theme(palette.theme)
         self.theme = palette.name
 
@@ -165,3 +170,35 @@ async def test_a_mark_that_moves_repaints_the_rows_whose_mark_changed() -> None:
         assert {y for r in pane._exchange_repaint_regions() for y in r.line_range} == {2, 3}
         pane.mark([3], range(2, 6), range(200))
         assert not pane._exchange_repaint_regions()
+
+
+async def test_the_next_page_is_made_while_nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+    panes: list[RowStrips] = []  # those whose rows count
+    real = RowStrips._row
+
+    def counted(self: RowStrips, index: int, flags: Flags) -> Strip:
+        if not panes or self in panes:
+            made.append(index)
+        return real(self, index, flags)
+
+    monkeypatch.setattr(RowStrips, "_row", counted)
+    app = Panes(load_themes()[0][0])
+    async with app.run_test(size=(70, 30)) as pilot:
+        pane = app.query_one("#bare", CodePane)
+        pane.focus()
+        height = pane.size.height
+        panes.append(pane._strips)
+        made.clear()
+        pane.show(pane.content)
+        for _ in range(3):
+            while app.ahead._timer is not None:
+                await pilot.pause(0.01)
+            top = pane.scroll_offset.y
+            assert set(range(top, top + 2 * height)) <= set(made)
+            before = len(made)
+            await pilot.press("pagedown")
+            seen = range(pane.scroll_offset.y, pane.scroll_offset.y + height)
+            # Only the cursor's row, and the one that it left, look otherwise than was foreseen.
+            assert len([i for i in made[before:] if i in seen]) <= 2
+        assert pane.scroll_offset.y > height

@@ -15,7 +15,7 @@ from textual.strip import Strip
 from cubridge_tui.model.rows import Row, RowKind
 from cubridge_tui.text.highlight import Span
 from cubridge_tui.themes import load_themes
-from cubridge_tui.widgets.lean_update import LeanUpdate
+from cubridge_tui.widgets.backdrop import LeanUpdate
 from cubridge_tui.widgets.paint import Flags, Inks, laid_over, paint_row
 
 KINDS = ("keyword", "number", "comment", "operator", "match", "changed")
