@@ -139,6 +139,7 @@ async def kind_of_key(repaints: Repaints, kind: str, load: Load) -> dict[str, An
     cpu: list[float] = []
     if "n" in KINDS[kind]:
         load.app.action_screen._search(FAR)
+        await asyncio.sleep(0.3)  # its own repaint is no key's
     while len(wall) < KEYS:
         for key in KINDS[kind]:
             await load.keep()

@@ -123,6 +123,8 @@ async def test_panes_take_turns_between_two_turns_of_the_loop(
             d.app.ahead.read()
             assert len(slices) == count
         assert slices == [p.id for p in panes] * 2
+        assert isinstance(d.app.ahead._timer, asyncio.Handle), "the next turn goes on, unpaused"
+        d.app.ahead._left.clear()
 
 
 async def test_what_keys_leave_in_cycles_is_collected_after_them(
