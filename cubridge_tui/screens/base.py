@@ -15,12 +15,10 @@ from cubridge_tui import actions
 from cubridge_tui.model.facts import Facts
 from cubridge_tui.screens.closing import ClosingScreen
 from cubridge_tui.widgets.backdrop import LeanCompositor
-from cubridge_tui.widgets.line import KeyBar, Line
+from cubridge_tui.widgets.line import GRACE, KeyBar, Line
 
 if TYPE_CHECKING:
     from cubridge_tui.app import CuBridgeApp
-
-GRACE = 0.15  # seconds in which a key cannot be an answer to what it could not have seen
 
 
 def bindings(screen: str) -> list[BindingType]:
@@ -100,6 +98,11 @@ class ActionScreen(ClosingScreen[Any], inherit_bindings=False):
         target = getattr(self, name, None) or getattr(self.cubridge, name)
         target()
         self.refresh_keys()
+
+    def action_missed(self, id: str) -> None:
+        """Say that a click on an action of the footer was not meant for it."""
+        words = next(a.footer or a.words for a in self.cubridge.actions if a.id == id)
+        self.say(f"click ignored: `{words}` was not there yet; look, then click again", "stale")
 
     def say(self, text: str, style: str = "dim") -> None:
         """A message on the status line; it stays until the next action."""

@@ -17,12 +17,11 @@ from textual.widgets import Input
 
 from cubridge_tui.console import typeable
 from cubridge_tui.model.rows import PaneText, Row, wrapped
-from cubridge_tui.screens.base import GRACE
 from cubridge_tui.screens.over import sit
 from cubridge_tui.text.sanitise import visible
 from cubridge_tui.type_ahead import TypedInto
 from cubridge_tui.widgets.code_pane import CodePane, escaped
-from cubridge_tui.widgets.line import Line, Whole
+from cubridge_tui.widgets.line import GRACE, Line, Whole
 
 LONGEST_INPUT = 20_000
 FRAME = 3  # rows of a dialog besides its text: the frame and the keys

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
+import time
 from collections.abc import Mapping, Sequence
 
 from rich.cells import cell_len, set_cell_size
@@ -23,6 +24,7 @@ from cubridge_tui.widgets.still import still
 
 Part = tuple[str, str]  # text, style name of the palette
 FIRST_WIDTH = 120  # of a footer that has no size yet
+GRACE = 0.15  # seconds in which a key or a click is no answer to what it could not have seen
 # `: x rejects, A accepts all`: keys at the begin of a clause, each before what it does.
 _CLAUSE = re.compile(r"(?:^ *|[:;,(] )(\S|esc|tab|enter|space) (?:[a-z]+s|on)\b[^:;,()]*")
 
@@ -177,7 +179,8 @@ class KeyBar(Line):
     """The footer: keys that do something now; a click on one does it too.
 
     Where not all of them fit, the least wanted go, but never the way out and help; one whose words
-    are too long is shown with its short word first.
+    are too long is shown with its short word first. A click on a place that named another key a
+    moment ago was meant for that one, so it does nothing.
     """
 
     def __init__(self, id: str | None = None, classes: str | None = None) -> None:
@@ -186,6 +189,8 @@ class KeyBar(Line):
         self._short: Mapping[str, str] = {}
         self._last = 0
         self._ends: list[tuple[int, str]] = []  # the cell after each key's words, its action
+        self._before: list[tuple[int, str]] = []  # these until the last change, and when it was
+        self._changed = 0.0
 
     def keys(
         self,
@@ -216,12 +221,14 @@ class KeyBar(Line):
                 taken += _cells(each)
                 first.append(each)
         parts: list[Part] = []
-        self._ends = []
+        ends: list[tuple[int, str]] = []
         at = 0
         for key, word, action in (*first, *last):
             parts += [(f" {key}", "key"), (f" {word} ", "dim")]
             at += _cells((key, word, action))
-            self._ends.append((at, action))
+            ends.append((at, action))
+        if ends != self._ends:
+            self._before, self._ends, self._changed = self._ends, ends, time.monotonic()
         self.put(parts)
 
     @property
@@ -230,14 +237,20 @@ class KeyBar(Line):
 
     def action_at(self, x: int) -> str:
         """The action whose key or word is in a cell; empty beyond the last."""
-        return next((action for end, action in self._ends if x < end), "")
+        return _action(self._ends, x)
 
     async def on_click(self, event: events.Click) -> None:
         action = self.action_at(event.x)
         event.prevent_default()  # its keys are actions
+        changed = time.monotonic() - self._changed < GRACE
+        moved = changed and action != _action(self._before, event.x)
         if action:
             event.stop()
-            await self.run_action(f"screen.act('{action}')")
+            await self.run_action(f"screen.{'missed' if moved else 'act'}('{action}')")
+
+
+def _action(ends: Sequence[tuple[int, str]], x: int) -> str:
+    return next((action for end, action in ends if x < end), "")
 
 
 def _columns(parts: Sequence[Part]) -> int:

@@ -132,7 +132,8 @@ def no_warm_up(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def _short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests type as soon as they have seen the screen, so a short grace period is enough."""
-    monkeypatch.setattr("cubridge_tui.screens.base.GRACE", 0.02)
+    for module in ("screens.base", "widgets.line"):
+        monkeypatch.setattr(f"cubridge_tui.{module}.GRACE", 0.02)
 
 
 @pytest.fixture(autouse=True)

@@ -630,6 +630,28 @@ async def test_a_click_on_the_footer_does_what_its_key_does(proposed: Proposed) 
         assert set(d.decisions().values()) == {DecisionKind.ACCEPTED}
 
 
+async def test_a_click_where_another_key_stood_a_moment_ago_does_nothing(
+    proposed: Proposed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from cubridge_tui.widgets.line import KeyBar, Line
+
+    async with Driver(proposed[1]) as d:
+        bar = d.screen.query_one(KeyBar)
+        at, keys = bar.text.index("accept all"), bar._keys
+        monkeypatch.setattr("cubridge_tui.widgets.line.GRACE", 60.0)
+        bar.keys(())  # as while another screen stands over this one
+        bar.keys(keys)
+        await d.pilot.click(KeyBar, offset=(at, 0))
+        await d.settle()
+        said = d.screen.query_one("#status", Line).text
+        assert said == " click ignored: `accept all` was not there yet; look, then click again"
+        assert DecisionKind.ACCEPTED not in d.decisions().values()
+        bar.keys(keys[:-1])  # the footer changed, but not there
+        await d.pilot.click(KeyBar, offset=(at, 0))
+        await d.settle()
+        assert set(d.decisions().values()) == {DecisionKind.ACCEPTED}
+
+
 async def test_earlier_proposals_can_be_read(proposed: Proposed) -> None:
     async with Driver(proposed[1]) as d:
         name = d.hunk("s = map(s,")
