@@ -32,7 +32,6 @@ from cubridge_tui.jobs import Jobs
 from cubridge_tui.keyboard import KeyboardDriver
 from cubridge_tui.model.facts import Facts
 from cubridge_tui.screens.base import ActionScreen
-from cubridge_tui.screens.dialogs import TextDialog
 from cubridge_tui.screens.palette import ActionProvider
 from cubridge_tui.steady import Keys, Tidy, look_at_new, steady
 from cubridge_tui.type_ahead import LONGEST, Passed, TypeAhead, TypedInto
@@ -154,6 +153,13 @@ class CuBridgeApp(App[int], inherit_bindings=False):
             self.open_session(self._opening)
         # torch is imported in the child, while the person reads the first screen.
         self.set_timer(0.3, lambda: self.jobs.submit("", self._warm_up, lambda _: None, quiet=True))
+
+    def refresh_css(self, animate: bool = True) -> None:
+        """As Textual's; before the first screen no rule is read yet, so none is read again."""
+        if self.screen_stack:
+            super().refresh_css(animate)
+        else:
+            self.stylesheet.set_variables(self.get_css_variables())
 
     async def on_event(self, event: events.Event) -> None:
         if isinstance(event, events.InputEvent):
@@ -306,6 +312,8 @@ class CuBridgeApp(App[int], inherit_bindings=False):
             self.action_screen.say(f"theme: {self.palette.title}")
 
     def do_log(self) -> None:
+        from cubridge_tui.screens.dialogs import TextDialog
+
         lines = [*self.warnings, *self.jobs.log] or ["nothing has run yet"]
         screen = self.action_screen
         cut = screen.cut_lines() if screen is not None else []

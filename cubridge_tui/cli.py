@@ -176,7 +176,8 @@ def dispatch(words: list[str]) -> int:
 
 def start_app(words: list[str]) -> int:
     """The app, on a terminal; without one, a pointer to the headless command."""
-    args = app_parser().parse_args(words)
+    # Without options there is nothing to parse, and 8 ms of the first frame to save.
+    taken = vars(app_parser().parse_args(words)) if words else {}
     why = no_terminal()
     if why:
         from cubridge_tui.console import say
@@ -188,8 +189,8 @@ def start_app(words: list[str]) -> int:
     gc.disable()
     from cubridge_tui.app import run
 
-    given = {"theme": args.theme, "mouse": False if args.no_mouse else None}
-    code = run(args.store, args.session, given)
+    given = {"theme": taken.get("theme"), "mouse": False if taken.get("no_mouse") else None}
+    code = run(taken.get("store"), taken.get("session"), given)
     # All is saved and every child has ended: taking the interpreter apart would only keep the
     # person waiting, for longer than all the rest of quitting.
     sys.stdout.flush()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -14,6 +13,8 @@ from cubridge_tui.console import say
 from engine.errors import InputError, StoreError, nearest
 
 if TYPE_CHECKING:
+    import argparse
+
     from engine.service.session.adaptation import Adaptation
     from engine.types import Gate, Verdict
     from sessions.session import Session
@@ -49,7 +50,9 @@ def add_specialisation(parser: argparse.ArgumentParser) -> None:
 def head_dim(text: str) -> int:
     """A head size as it is typed."""
     if not (text.isascii() and text.isdecimal() and int(text) > 0):
-        raise argparse.ArgumentTypeError(f"{text!r} is no head size: give a number, such as 128")
+        from argparse import ArgumentTypeError  # not for the app, whose first frame would wait
+
+        raise ArgumentTypeError(f"{text!r} is no head size: give a number, such as 128")
     return int(text)
 
 

@@ -122,12 +122,13 @@ def own_specs(folder: Path) -> list[Spec]:
         for path in sorted(folder.glob("*.py"))[:MOST_FILES]:
             with contextlib.suppress(InputError, ValueError, RecursionError, MemoryError):
                 text = read_file(path, "", LARGEST_SPEC)
+                if not _BEGINS.search(text):
+                    continue
                 try:
                     tree = ast.parse(text)
-                except SyntaxError as error:
-                    if _BEGINS.search(text):  # it would be a spec: missing, it would be a riddle
-                        why = one_line(f"does not parse: line {error.lineno}: {error.msg}")
-                        found.append(Spec(f"./{path.name}", path, "", False, why))
+                except SyntaxError as error:  # it would be a spec: missing, it would be a riddle
+                    why = one_line(f"does not parse: line {error.lineno}: {error.msg}")
+                    found.append(Spec(f"./{path.name}", path, "", False, why))
                     continue
                 names = {n.name for n in tree.body if isinstance(n, ast.FunctionDef)}
                 if names & set(_ENTRIES):

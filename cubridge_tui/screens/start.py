@@ -15,7 +15,6 @@ from cubridge_tui.model.facts import Facts
 from cubridge_tui.model.lists import Lists, read_lists
 from cubridge_tui.model.rows import PaneText
 from cubridge_tui.screens.base import ActionScreen, bindings
-from cubridge_tui.screens.dialogs import Prompt
 from cubridge_tui.widgets.code_pane import CodePane
 from cubridge_tui.widgets.line import Banner, KeyBar, Line
 
@@ -39,6 +38,7 @@ class StartScreen(ActionScreen):
         self.lists = Lists()
         self._starting = False
         self._words = ""  # looked for last
+        self._told: tuple[object, ...] = ()  # what the words on the screen are about
         self._deleted = ""  # the session that was deleted last, here
         self._shown_at_once = False  # the first resume, which follows the mount, reads nothing anew
 
@@ -124,6 +124,10 @@ class StartScreen(ActionScreen):
     def _tell(self) -> None:
         """The next decision, in words with its key."""
         focused = self.focused.id if self.focused is not None else ""
+        told = (focused, *map(self._at, LISTS), self.lists, self.size.width)
+        if told == self._told:
+            return
+        self._told = told
         kernel, spec = self.lists.kernel(self._at("kernels")), self.lists.spec(self._at("specs"))
         if focused == "sessions" and self.lists.session(self._at("sessions")) is not None:
             parts = [(" Next: ", "dim"), ("enter", "key"), (" opens the session as left", "title")]
@@ -181,6 +185,8 @@ class StartScreen(ActionScreen):
         return self._starting
 
     def do_find(self) -> None:
+        from cubridge_tui.screens.dialogs import Prompt
+
         title = "Find in the three lists (small letters match both):"
         self.app.push_screen(Prompt(title, self._words), self._find)
 
@@ -266,6 +272,8 @@ class StartScreen(ActionScreen):
     def do_rename(self) -> None:
         session = self.lists.session(self._at("sessions"))
         assert session is not None  # the action's condition
+        from cubridge_tui.screens.dialogs import Prompt
+
         prompt = Prompt(
             f"A new title for {session.id} (its id stays):", session.title,
             check=lambda text: "" if text.strip() else "a title is words",
