@@ -222,8 +222,9 @@ def test_no_module_of_the_app_loads_torch_or_an_extra() -> None:
 
 def test_the_first_frame_waits_for_no_session_and_no_other_screen() -> None:
     loaded = loaded_by(["cubridge_tui.app", "cubridge_tui.screens.start"])
-    late = ["sessions.events", "sessions.store", "engine.service", "cubridge_tui.desk", "git"]
-    assert heavy(loaded, [*late, "cubridge_tui.screens.adaptation"]) == set()
+    late = ["sessions.events", "sessions.store", "engine.service", "cubridge_tui.desk", "argparse"]
+    screens = ["cubridge_tui.screens.adaptation", "cubridge_tui.screens.dialogs", "git"]
+    assert heavy(loaded, [*late, *screens]) == set()
 
 
 @pytest.mark.skipif(not HAS_TORCH, reason="torch is not installed")
