@@ -147,9 +147,8 @@ def write(
         minus: what a dropped pair's score becomes: `-INFINITY`, or a number.
         equal_lengths: whether the kernel has one length for rows and keys.
         folded: whether the place's unit is put into what all scores share, which is fewer
-            instructions, a mask of distances is spared tiles that keep every pair, and of another
-            what needs no load comes first; else as the recipe has the score, and loads first, in
-            one loop. Which takes fewer registers the compiler says.
+            instructions, and of a mask what needs no load comes first; else as the recipe has the
+            score, and loads first. Which takes fewer registers the compiler says.
 
     Raises:
         TransferError: a coordinate, a size or a function that has no writing there.
@@ -171,7 +170,7 @@ def write(
     if dropped is not None:
         dropped = dropped if folded else _loads_first(dropped)
         masked = [f"if ({writer.text(dropped)}) {writer.place.element} = {minus};"]
-        reached = writer.reached(dropped) if lines and folded else None
+        reached = writer.reached(dropped) if lines else None
     before, inside = _declared(writer.before), _declared(writer.inside)
     if reached is not None:
         read = {n: v for n, v in writer.inside.items() if re.search(rf"\b{n}\b", lines[0])}
