@@ -10,9 +10,6 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-import numpy as np
-from numpy.typing import NDArray
-
 from engine.cuir.functions import FUNCTIONS
 from engine.cuir.nodes import (
     MIRRORED,
@@ -27,14 +24,12 @@ from engine.cuir.nodes import (
     names_in,
     walk_expr,
 )
-from engine.cuir.parser import parse_expr
 from engine.cuir.rewrite import map_expr
 from engine.errors import LowerError, TransferError
 from engine.foreign.probe.places import Place
 from engine.lower.spelling.cpp_kinds import Kinds
 from engine.lower.spelling.emit import Emitter, Names
 from engine.lower.spelling.templates import default_templates
-from engine.scalar_algebra.arrays import values_of
 from engine.scalar_algebra.rewrite import any_of, disjuncts
 from engine.spec.recipes.recipe import Recipe
 from engine.transfer.linear import Linear, linear, linear_difference, tidy
@@ -45,7 +40,6 @@ COORDINATES = {"b": "batch", "h": "head", "i": "row", "j": "key"}
 # How far a key is ahead of its row, or of the last row's own keys where the two lengths differ, and
 # the same as a float: no names that a recipe may have.
 AHEAD, FLOATED = Name("j - i"), Name("float(j - i)")
-SHARED = Name("what is one number of j - i for all elements")
 SIZES = ("B", "Hq", "Hkv", "Nq", "Nk", "D", "Dv")
 # The functions of CUDA's own headers, in single precision.
 _CUDA = {n: f.also[0] for n, f in FUNCTIONS.items() if f.also and f.gives == "float"}
@@ -165,33 +159,21 @@ def write(
     lines: list[str] = []
     if score is not None:
         lines += writer.score(score, folded)
-    masked: list[str] = []
-    reached = None
     if dropped is not None:
         dropped = dropped if folded else _loads_first(dropped)
-        masked = [f"if ({writer.text(dropped)}) {writer.place.element} = {minus};"]
-        reached = writer.reached(dropped) if lines else None
+        lines.append(f"if ({writer.text(dropped)}) {writer.place.element} = {minus};")
     before, inside = _declared(writer.before), _declared(writer.inside)
-    if reached is not None:
-        read = {n: v for n, v in writer.inside.items() if re.search(rf"\b{n}\b", lines[0])}
-        mask = writer.loop([*inside, *masked])
-        lines = writer.loop([*_declared(read), *lines])
-        lines += [f"if ({reached}) {{", *_indented(mask), "}"]
-    elif place.elements > 1:
-        lines = writer.loop([*inside, *lines, *masked])
-    else:
-        lines += masked
+    if place.elements > 1:
+        e = writer.e
+        loop = f"for (int {e} = 0; {e} < {place.elements}; ++{e}) {{"
+        lines = ["#pragma unroll", loop, *(f"  {line}" for line in (*inside, *lines)), "}"]
     if before:  # in a block of their own, so that they hide nothing
-        lines = ["{", *_indented([*before, *lines]), "}"]
+        lines = ["{", *(f"  {line}" for line in (*before, *lines)), "}"]
     text = "".join(f"\n{place.indent}{line}" for line in lines)
     clauses = [c.kind for c in recipe.clauses]
     carried = [k for k in clauses if k in ("softcap", "bias", "score") and score is not None]
     carried += [k for k in clauses if k == "mask" and dropped is not None]
     return Written(text, tuple(dict.fromkeys(carried)), tuple(sorted(writer.read)))
-
-
-def _indented(lines: list[str]) -> list[str]:
-    return [f"  {line}" for line in lines]
 
 
 def _declared(variables: Mapping[str, str]) -> list[str]:
@@ -325,7 +307,6 @@ class Writer:
         self.e = self.fresh("e")
         self.place = _numbered(place, self.e)
         self.known: dict[str, str] = {}  # coordinates that have a variable of ours
-        self.own: Terms = []  # of a distance, what is each element's
         self.before: dict[str, str] = {}  # variables before a loop over elements
         self.inside: dict[str, str] = {}  # and in it
         self.read: set[str] = set()
@@ -393,8 +374,6 @@ class Writer:
                 return text, strength(text)
             case Name(AHEAD.id | FLOATED.id as id):
                 return self.distance(id == FLOATED.id)
-            case Name(SHARED.id):
-                return self.known[AHEAD.id], _STRONG
             case Name(id) if id in SIZES:
                 text = self.size(id)
                 return text, strength(text)
@@ -406,40 +385,6 @@ class Writer:
             case Call("sigmoid", (inner,)):
                 return f"1.0f / (1.0f + expf(-{self.text(inner, _STRONG)}))", _PRODUCT
         return None
-
-    def loop(self, lines: list[str]) -> list[str]:
-        """The lines for each element."""
-        first = f"for (int {self.e} = 0; {self.e} < {self.place.elements}; ++{self.e}) {{"
-        return ["#pragma unroll", first, *_indented(lines), "}"]
-
-    def reached(self, dropped: Expr) -> str | None:
-        """Whether any element of the place is dropped, where one comparison for all of them says
-        so: tiles that keep every pair are spared one for each. None where no distance alone
-        decides, or what an element adds to it is not known here."""
-        own = self.own_distances()
-        if own is None:
-            return None
-        parts: list[Expr] = []
-        for part in disjuncts(dropped):
-            match part:
-                case Compare(">" | ">=" as op, left, bound) if left == AHEAD:
-                    most = int(own.max())
-                case Compare("<" | "<=" as op, left, bound) if left == AHEAD:
-                    most = int(own.min())
-                case _:
-                    return None
-            parts.append(Compare(op, SHARED, tidy(Binary("-", bound, Num(most)))))
-        return self.text(any_of(parts))
-
-    def own_distances(self) -> NDArray[np.int64] | None:
-        """What each element adds to a distance."""
-        plain = re.compile(rf"({self.e}|[\d\s%/*+()])+")  # nothing negative, which // rounds down
-        if not self.own or not all(plain.fullmatch(text) for _, text in self.own):
-            return None
-        at = {self.e: np.arange(self.place.elements)}
-        terms = [(sign, values_of(parse_expr(text.replace("/", "//")), at))
-                 for sign, text in self.own]  # fmt: skip
-        return sum((-v if sign == "-" else v for sign, v in terms), np.zeros(1, np.int64))
 
     def coordinate(self, name: str) -> str:
         """The source's own variable that holds a coordinate, else one of ours."""
@@ -469,7 +414,6 @@ class Writer:
                 where, ahead, own = self.inside, own, ahead
             self.known[AHEAD.id] = self.variable(where, "ahead", ahead)
             self.known[FLOATED.id] = self.variable(self.inside, "own", own) if own else ""
-            self.own = own
         name, more = self.known[AHEAD.id], self.known[FLOATED.id]
         name = f"float({name})" if floated else name
         return (f"{name} + {more}", _SUM) if more else (name, _STRONG)
