@@ -7,7 +7,6 @@ so that what is a size in one run is not taken for a constant.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,6 +15,7 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 _SAMPLES = 500
+_WEIGHTS = np.random.default_rng(0).integers(-(2**63), 2**63, _SAMPLES, np.int64)
 _MOST_BITS = 10  # of a thread's number
 _SHORT = 4  # terms of a sum that nothing shorter is looked for, those with a factor twice
 
@@ -124,12 +124,12 @@ def _of_digits(column: Column, columns: Sequence[Column]) -> bool:
 def _plain(base: Array, columns: Sequence[Column]) -> Sum | None:
     """A sum of up to three columns as they are."""
     usable = [c for c in columns if c.bit < 0]
-    shapes: dict[bytes, Column] = {}
+    shapes: dict[int, Column] = {}
     for c in usable:  # of those that are the same, the gladdest
         key = _shape(c.values)
         if key not in shapes or _rank(c) < _rank(shapes[key]):
             shapes[key] = c
-    unique = list(shapes.values())
+    keys = np.array(list(shapes), np.int64)
 
     def done(*terms: Column) -> Sum:
         rest = base - sum((c.values for c in terms), np.zeros(1))
@@ -137,29 +137,36 @@ def _plain(base: Array, columns: Sequence[Column]) -> Sum | None:
 
     if not np.ptp(base):
         return done()
-    if one := shapes.get(_shape(base)):
+    whole = _shape(base)
+    if one := shapes.get(whole):
         return done(one)
-    pairs = [
-        (a, other) for a in unique if (other := shapes.get(_shape(base - a.values))) is not None
+
+    def pairs(rest: Array, among: Array) -> list[tuple[int, int]]:
+        """Shapes of `among` with the one that each lacks to the rest, where that is there."""
+        lacking = rest - among
+        there = np.isin(lacking, keys)
+        return list(zip(among[there].tolist(), lacking[there].tolist(), strict=True))
+
+    goal = np.array([whole])
+    if two := [(shapes[a], shapes[b]) for a, b in pairs(goal, keys)]:
+        return done(*min(two, key=lambda p: (_rank(p[0]), _rank(p[1]))))
+    three = [
+        (shapes[a], shapes[b], shapes[c])
+        for k, a in enumerate(shapes)
+        for b, c in pairs(goal - keys[k : k + 1], keys[k + 1 :])
     ]
-    if pairs:
-        return done(*min(pairs, key=lambda p: (_rank(p[0]), _rank(p[1]))))
-    triples = [
-        (a, b, third)
-        for k, a in enumerate(unique)
-        for b in unique[k + 1 :]
-        if (third := shapes.get(_shape(base - a.values - b.values))) is not None
-    ]
-    return done(*min(triples, key=lambda t: sum(map(_rank, t)))) if triples else None
+    return done(*min(three, key=lambda t: sum(map(_rank, t)))) if three else None
 
 
 def _rank(column: Column) -> int:
     return 100 * column.cost + len(column.text)
 
 
-def _shape(values: Array) -> bytes:
-    """The same for numbers that differ by a constant."""
-    return hashlib.blake2b((values - values[0]).astype(np.int64).tobytes()).digest()
+def _shape(values: Array) -> int:
+    """The same for numbers that differ by a constant, others with a chance of 2^-64; of a sum the
+    sum of the terms' shapes, modulo 2^64: what a sum lacks is looked up, not put together."""
+    moved = (values - values[0]).astype(np.int64)
+    return int(moved @ _WEIGHTS[: len(moved)])
 
 
 def _eliminate(base: Array, columns: list[Column]) -> Sum | None:

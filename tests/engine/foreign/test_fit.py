@@ -6,7 +6,15 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.foreign.probe.fit import Column, Sum, by_element, solve, spelled, thread_bits
+from engine.foreign.probe.fit import (
+    Column,
+    Sum,
+    _shape,
+    by_element,
+    solve,
+    spelled,
+    thread_bits,
+)
 
 
 def evaluated(text: str, **names: int) -> int:
@@ -50,6 +58,23 @@ def test_what_the_source_spells_comes_first() -> None:
     found = solve(tile * 32 + lane, columns)
     assert found is not None
     assert spelled(found, {}) == "lane + tile * kKeys"
+
+
+def test_three_of_very_many_are_found() -> None:
+    """A kernel with its arguments in structs has a thousand numbers in scope."""
+    values = np.random.default_rng(0).integers(0, 1 << 20, (1000, 64)).astype(float)
+    columns = [Column(f"v{k}", row) for k, row in enumerate(values)]
+    found = solve((values[[3, 500, 998]].sum(0) - 7).astype(np.int64), columns)
+    assert found is not None and spelled(found, {}) == "v3 + v500 + v998 - 7"
+
+
+many = st.lists(st.integers(-(1 << 40), 1 << 40), min_size=4, max_size=4)
+
+
+@given(many, many, st.integers(-9, 9))
+def test_the_shape_of_a_sum_is_the_sum_of_the_shapes(a: list[int], b: list[int], far: int) -> None:
+    one, other = np.array(a), np.array(b)
+    assert (_shape(one + other + far) - _shape(one) - _shape(other)) % 2**64 == 0
 
 
 def test_a_factor_has_the_name_that_its_term_says() -> None:
