@@ -31,10 +31,14 @@ MOST_BYTES = 1 << 30  # that a launcher may allocate
 Array = np.ndarray[Any, Any]
 
 
+class Endless(InputError):
+    """A launcher that did not end: other sizes are not tried, each would be waited for as long."""
+
+
 @dataclass(frozen=True, slots=True)
 class Executed:
     """One launch of a kernel that was executed. `unproven` are instructions of it that no GPU was
-    seen to agree on, the first one of each opcode."""
+    seen to agree on, the first one of each opcode; `carried` as `Outcome` has it."""
 
     kernel: str
     grid: tuple[int, ...]
@@ -44,6 +48,7 @@ class Executed:
     seconds: float
     findings: tuple[Finding, ...]
     unproven: tuple[Instruction, ...]
+    carried: Mapping[int, frozenset[int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,8 +206,8 @@ def _events(
     if not done.ok:
         why = done.output.strip().splitlines()[-1:] or [f"it ended with {done.returncode}"]
         if done.timed_out:
-            why = [f"it did not end within {LIMIT:.0f} s"]
-        elif done.returncode == -signal.SIGSEGV:
+            raise Endless(f"{launcher.name} failed: it did not end within {LIMIT:.0f} s")
+        if done.returncode == -signal.SIGSEGV:
             why = ["it uses memory that it has not: device memory cannot be read or written by the "
                    "launcher itself"]  # fmt: skip
         raise InputError(f"{launcher.name} failed: {why[0]}")
@@ -230,7 +235,7 @@ def _do(
             Executed(
                 launch.kernel, launch.grid, launch.block, launch.shared,
                 done.thread_instructions, done.seconds, done.findings,
-                unproven(compiled.module.kernels[launch.kernel].code),
+                unproven(compiled.module.kernels[launch.kernel].code), done.carried,
             )
         )  # fmt: skip
     elif kind == "symbol":
