@@ -123,10 +123,8 @@ def find_and_report(asked: Asked, as_json: bool) -> int:
 
 
 def _narrate(checked: Checked) -> None:
-    from engine.build.machine_code.ptxas import function_name
-
     for launch in checked.launches:
-        said = f"{function_name(launch.kernel)}<<<{launch.grid}, {launch.block}, {launch.shared}>>>"
+        said = f"{launch.function}<<<{launch.grid}, {launch.block}, {launch.shared}>>>"
         say(
             f"{checked.case}: {said}  "
             f"{launch.thread_instructions:,} thread instructions, {launch.seconds:.1f} s"

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from engine.build.machine_code.ptxas import function_name
 from engine.build.tools.process import run as run_process
 from engine.errors import InputError
 from engine.foreign.compile import Compiled
@@ -49,6 +50,11 @@ class Executed:
     findings: tuple[Finding, ...]
     unproven: tuple[Instruction, ...]
     carried: Mapping[int, frozenset[int]]
+
+    @property
+    def function(self) -> str:
+        """The kernel's name in the source."""
+        return function_name(self.kernel)
 
 
 @dataclass(frozen=True, slots=True)
