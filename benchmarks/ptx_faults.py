@@ -12,6 +12,7 @@ copy that is gone has no line any more: of it is looked at whether the lines are
 *missed*, which are those that read, in the kernel without the fault, what it wrote there, or, where
 none does, those that wrote what it read. Where nothing shows, `why` is what a run says of it: not
 executed, the same bytes, a change within rounding; or what the machine takes as given (`UNSEEN`).
+`NO_LINE` says why a fault that shows has no line.
 """
 
 from __future__ import annotations
@@ -69,7 +70,7 @@ class Result:
     line: str
     verdict: str  # at its line, TOLD, MISSED, found, wrong output, refused, nothing
     said: str
-    why: str = ""  # nothing shows
+    why: str = ""  # nothing shows, or no line can be named
     named: int = 0  # lines, of a wrong output
 
 
@@ -264,14 +265,16 @@ OPERATORS: dict[str, Change] = {
     "shuffle distance": distance,
 }
 
-# Why faults, by operator and line, are not seen at a line: mostly since the machine takes as given
-# what they break.
+# Faults by operator and line that the machine cannot see, since it takes as given what they break.
 UNSEEN = {
     ("lost fence.proxy.async", "wgmma.cu:86"):
         "that bulk copies see an mbarrier's init is taken as given",
     ("lost setmaxnreg", "wgmma.cu:90"):
         "that a launch has all registers that its block's size allows is taken as given",
-    # The output is found to be unwritten, and a store that the source lacks has no line.
+}  # fmt: skip
+
+# Faults that show, and why no line can be named for them.
+NO_LINE = {
     ("lost store to global", "recurrence.cu:29"):
         "no instruction writes the output, and numbers before it are not known of a recurrence",
 }  # fmt: skip
@@ -326,7 +329,7 @@ def judge(name: str, module: Module, fault: Fault, most: int, seed: int | None =
                       TOLD if str(fault.at.source) in near
                       else _missed(name, module, fault, near, "wrong output"),
                       "; ".join([*said, *told.lines]),
-                      UNSEEN.get((fault.operator, line), ""), len(named))  # fmt: skip
+                      NO_LINE.get((fault.operator, line), ""), len(named))  # fmt: skip
     return Result(name, fault.operator, line, "nothing", "",
                   _why(name, module, fault, line, made))  # fmt: skip
 
