@@ -336,8 +336,13 @@ class Memory:
 
     def note_unset(self, space: str, offset: Values, size: int, at: Instruction) -> None:
         """Remembers the first load of bytes that nothing wrote: a cause to name later."""
+        if self.unset is not None:
+            return
+        if size <= self.granule:  # what no store leaves in part
+            self.note_read(space, self.set[space][offset], at)
+            return
         item = min(size, 8)
-        for start in range(0, size if self.unset is None else 0, item):
+        for start in range(0, size, item):
             known = self.set[space].view(f"u{item}")[offset + start >> SHIFTS[item]]
             self.note_read(space, known == WHOLE[item], at)
 
