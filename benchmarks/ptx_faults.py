@@ -5,11 +5,14 @@
 Each operator changes one instruction of a kernel of tests/engine/ptx/kernels. A fault is *found*
 where the run has a finding or the output is wrong; a finding is *at its line* where one of its two
 accesses stands at the changed instruction's line, or where the fault is a lost wait or barrier and
-the finding names two accesses that it would have ordered. Of a wrong output the numbers on the way
-to it are told (`engine.foreign.numbers`); it is *told at its line* where one of the lines that are
-named is the changed instruction's. Where nothing shows, `why` is what a run
-says of it: not executed, the same bytes, a change within rounding; or what the machine takes as
-given (`UNSEEN`).
+the finding names two accesses that it would have ordered. Of another finding the lines that led to
+it are told, and of a wrong output the numbers on the way to it (`engine.foreign.explain`); it is
+*told at its line* where one of the lines that are named is the changed instruction's. A store or
+copy that is gone has no line any more: of it is looked at whether the lines are named where it is
+*missed*, which are those that read, in the kernel without the fault, what it wrote there, or, where
+none does, those that wrote what it read. Where nothing shows, `why` is what a run says of it: not
+executed, the same bytes, a change within rounding; or what the machine takes as given (`UNSEEN`).
+`NO_LINE` says why a fault that shows has no line.
 """
 
 from __future__ import annotations
@@ -26,14 +29,13 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from engine.errors import InputError
-from engine.foreign.check import ADDRESSED
-from engine.foreign.explain import writers
+from engine.foreign.explain import led, writers
 from engine.foreign.numbers.first import first_wrong
-from engine.foreign.numbers.flow import origin
 from engine.foreign.numbers.told import Told, told
 from engine.foreign.numbers.watched import steps, watched
 from engine.ptx.findings import Finding
 from engine.ptx.isa.observe import Observer
+from engine.ptx.launch import Outcome
 from engine.ptx.syntax import (
     Address,
     Immediate,
@@ -50,6 +52,7 @@ from tests.engine.ptx import kernels
 
 ROOT = Path(__file__).resolve().parent.parent
 TOLD = "told at its line"
+MISSED = "told where it is missed"
 EACH = 5  # sites of one operator in one kernel
 
 
@@ -65,9 +68,9 @@ class Result:
     kernel: str
     operator: str
     line: str
-    verdict: str  # at its line, told at its line, found, wrong output, refused, nothing
+    verdict: str  # at its line, TOLD, MISSED, found, wrong output, refused, nothing
     said: str
-    why: str = ""  # nothing shows
+    why: str = ""  # nothing shows, or no line can be named
     named: int = 0  # lines, of a wrong output
 
 
@@ -270,6 +273,12 @@ UNSEEN = {
         "that a launch has all registers that its block's size allows is taken as given",
 }  # fmt: skip
 
+# Faults that show, and why no line can be named for them.
+NO_LINE = {
+    ("lost store to global", "recurrence.cu:29"):
+        "no instruction writes the output, and numbers before it are not known of a recurrence",
+}  # fmt: skip
+
 # Operators whose fault has no access of its own: a finding names two that it would have ordered.
 ORDERING = {n for n in OPERATORS if n.startswith("lost")} | {"loosened wait", "wrong parity",
             "doubled arrival", "wrong count"}  # fmt: skip
@@ -306,30 +315,47 @@ def judge(name: str, module: Module, fault: Fault, most: int, seed: int | None =
             if ordered or lines & chain:
                 return Result(name, fault.operator, line, "at its line", _said(f))
         first = outcome.findings[0]
-        way = origin(changed, first.at) if first.kind in ADDRESSED else []
+        way = [at for _, some in led(first, changed, outcome.carried) for at in some]
         near, named = _lines(way)
-        return Result(name, fault.operator, line, TOLD if chain & near else "found", _said(first),
-                      "", len(named))  # fmt: skip
+        return Result(name, fault.operator, line,
+                      TOLD if chain & near else _missed(name, module, fault, near, "found"),
+                      _said(first), "", len(named))  # fmt: skip
     known = made.tensors[-1].set
     if made.error() > made.bound or (known is not None and not known.all()):
         said = [f"error {made.error():.3g}" if known is None or known.all() else "not all written"]
-        told = _told(name, changed, made)
+        told = _told(name, changed, made, outcome)
         near, named = _lines(told.named)
         return Result(name, fault.operator, line,
-                      TOLD if str(fault.at.source) in near else "wrong output",
-                      "; ".join([*said, *told.lines]), "", len(named))  # fmt: skip
+                      TOLD if str(fault.at.source) in near
+                      else _missed(name, module, fault, near, "wrong output"),
+                      "; ".join([*said, *told.lines]),
+                      NO_LINE.get((fault.operator, line), ""), len(named))  # fmt: skip
     return Result(name, fault.operator, line, "nothing", "",
                   _why(name, module, fault, line, made))  # fmt: skip
 
 
-def _told(name: str, module: Module, made: kernels.Made) -> Told:
+def _told(name: str, module: Module, made: kernels.Made, outcome: Outcome) -> Told:
     """What `cubridge check` tells of such an output."""
     observer = Observer()
     seen, sites = watched(module)
     kernels.execute(name, seen, observer=observer)
     stores = writers(module, made.tensors[-1].by)
+    unset = made.tensors[-1].set is not None and not made.tensors[-1].set.all()
     first = None if made.numbers is None else first_wrong(made.numbers, steps(observer, sites))
-    return told(first, module, stores, lambda at: str(_own(at)).rsplit("/", 1)[-1])
+    return told(first, module, stores, outcome.carried, unset,
+                lambda at: str(_own(at)).rsplit("/", 1)[-1])  # fmt: skip
+
+
+def _missed(name: str, module: Module, fault: Fault, near: set[str], other: str) -> str:
+    """Whether lines are told where a lost store or copy is missed, else the other verdict."""
+    if not fault.operator.startswith(("lost store", "lost bulk")):
+        return other
+    _, outcome = kernels.execute(name, module)
+    line, carried = fault.at.line, outcome.carried
+    missed = {k for k, stores in carried.items() if line in stores} or carried.get(line, set())
+    (kernel,) = module.kernels.values()
+    lines, _ = _lines([at for at in kernel.code if at.line in missed])
+    return MISSED if lines & near else other
 
 
 def _lines(instructions: Sequence[Instruction]) -> tuple[set[str], set[str]]:

@@ -94,7 +94,7 @@ def check_and_report(asked: Asked, as_json: bool) -> int:
         })  # fmt: skip
     elif asked.reference is None:
         if not found:
-            show(f"{path}: {len(cases)} cases, no findings")
+            show(f"{path}: {len(cases)} case{'s' * (len(cases) > 1)}, no findings")
         say("memory and order alone were checked: --reference SPEC.py compares what it computes")
     elif passed:
         show(f"{path}: G1 passes: equal to {asked.reference.name} in {compared} cases, no findings")
@@ -124,8 +124,9 @@ def find_and_report(asked: Asked, as_json: bool) -> int:
 
 def _narrate(checked: Checked) -> None:
     for launch in checked.launches:
+        said = f"{launch.function}<<<{launch.grid}, {launch.block}, {launch.shared}>>>"
         say(
-            f"{checked.case}: {launch.kernel}<<<{launch.grid}, {launch.block}, {launch.shared}>>>  "
+            f"{checked.case}: {said}  "
             f"{launch.thread_instructions:,} thread instructions, {launch.seconds:.1f} s"
         )
     if checked.skipped:
@@ -162,14 +163,12 @@ def _reported(checked: Checked, path: Path) -> tuple[dict[str, Any], list[str]]:
 
 
 def _sentence(checked: Checked, finding: Finding, at: str, source: Path) -> str:
-    from engine.foreign.check import made_at, place
+    from engine.foreign.check import led_by, place
 
     text = f"{at}: {finding.kind}: {finding.words} (block {finding.block}, thread {finding.thread})"
     if finding.other is not None:
         text += f"\n    the other access: {place(finding.other, source)}"
-    if made := made_at(checked, finding, source):
-        text += f"\n    its address is made at {made}"
-    return text
+    return "\n    ".join([text, *led_by(checked, finding, source)])
 
 
 def _pair(text: str, option: str) -> tuple[str, str]:

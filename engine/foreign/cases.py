@@ -67,15 +67,12 @@ def usual_cases(launcher: Launcher, head_dim: int, reference: Reference | None) 
 
 def complete(launcher: Launcher, sizes: Mapping[str, int]) -> dict[str, int]:
     """All sizes that the shapes need: those that the launcher does not tell apart are the same."""
-    every = dict(sizes)
-    if "N" in every:
-        every.setdefault("Nq", every["N"])
-        every.setdefault("Nk", every["N"])
-    every.setdefault("N", every.get("Nq", 0))
-    every.setdefault("B", 1)
-    every.setdefault("Nk", every.get("Nq", 0))
-    every.setdefault("Hkv", every.get("Hq", 0))
-    every.setdefault("Dv", every.get("D", 0))
+    every = {"B": 1, **sizes}
+    own = [(p.means, p.name) for p in launcher.parameters if p.kind == "size"]
+    for name, other in (*own, ("Nq", "N"), ("Nk", "N"), ("N", "Nq"), ("Nk", "Nq"), ("Hkv", "Hq"),
+                        ("Dv", "D")):  # fmt: skip
+        if other in every:
+            every.setdefault(name, every[other])
     needed = {d for p in launcher.tensors for d in p.dims}
     needed |= {p.means for p in launcher.parameters if p.kind == "size"}
     missing = sorted(n for n in needed if n not in every)

@@ -16,10 +16,9 @@ from engine.errors import InputError
 from engine.files import read_text
 from engine.foreign.cases import Case, complete, draw, usual_cases
 from engine.foreign.compile import Compiled, Flags, compile_kernel
-from engine.foreign.explain import explain
+from engine.foreign.explain import explain, led, together
 from engine.foreign.includes import reached, read_included
 from engine.foreign.launcher import Launcher, read_launcher
-from engine.foreign.numbers.flow import origin
 from engine.foreign.numbers.told import in_order, places
 from engine.foreign.reach import Launches, kernel_words, preprocessed, reached_functions
 from engine.foreign.record import Executed, execute, launched
@@ -28,7 +27,6 @@ from engine.ptx.findings import Finding
 from engine.ptx.syntax import Instruction, Location, Module
 
 VALUES = ("random", "peaked")  # what a case that a person names is run with
-ADDRESSED = ("out of bounds", "misaligned", "race", "early read")
 ELEMENTS = ("bf16", "f16", "f32")  # of tensors whose type the caller chooses
 
 
@@ -262,12 +260,13 @@ def place_words(instruction: Instruction, source: Path) -> str:
     return f"{at} (from {own[1]})" if len(own) > 1 else str(at)
 
 
-def made_at(checked: Checked, finding: Finding, source: Path) -> str:
-    """The lines that make the address of an access that is wrong; "" where that is not to blame."""
-    if checked.module is None or finding.kind not in ADDRESSED:
-        return ""
-    made = in_order(origin(checked.module, finding.at))
-    return places(made, lambda x: place_words(x, source))
+def led_by(checked: Checked, finding: Finding, source: Path) -> Iterator[str]:
+    """The lines that led to a finding, a sentence for each kind of them."""
+    if checked.module is not None:
+        carried = together(x.carried for x in checked.launches)
+        for words, way in led(finding, checked.module, carried):
+            if made := in_order(way):
+                yield f"{words} {places(made, lambda x: place_words(x, source))}"
 
 
 def shorter(findings: Sequence[Finding], source: Path) -> list[Finding]:

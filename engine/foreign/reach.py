@@ -20,6 +20,7 @@ from engine.foreign.cases import LENGTHS, Case, complete
 from engine.foreign.compile import Flags
 from engine.foreign.includes import reached
 from engine.foreign.launcher import Launcher, names_in
+from engine.foreign.record import Endless
 from engine.ptx.syntax import Kernel
 
 MOST_KEYS = 4096  # of a case, so that executing it stays a matter of minutes
@@ -122,6 +123,8 @@ class Launches:
     def _in(self, case: Case) -> frozenset[str]:
         try:
             return self.of(case)
+        except Endless:
+            raise
         except InputError:  # a size that the launcher does not take
             return frozenset()
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from engine.build.machine_code.ptxas import function_name
 from engine.build.tools.process import run as run_process
 from engine.errors import InputError
 from engine.foreign.compile import Compiled
@@ -31,10 +32,14 @@ MOST_BYTES = 1 << 30  # that a launcher may allocate
 Array = np.ndarray[Any, Any]
 
 
+class Endless(InputError):
+    """A launcher that did not end: other sizes are not tried, each would be waited for as long."""
+
+
 @dataclass(frozen=True, slots=True)
 class Executed:
     """One launch of a kernel that was executed. `unproven` are instructions of it that no GPU was
-    seen to agree on, the first one of each opcode."""
+    seen to agree on, the first one of each opcode; `carried` as `Outcome` has it."""
 
     kernel: str
     grid: tuple[int, ...]
@@ -44,6 +49,12 @@ class Executed:
     seconds: float
     findings: tuple[Finding, ...]
     unproven: tuple[Instruction, ...]
+    carried: Mapping[int, frozenset[int]]
+
+    @property
+    def function(self) -> str:
+        """The kernel's name in the source."""
+        return function_name(self.kernel)
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,8 +212,8 @@ def _events(
     if not done.ok:
         why = done.output.strip().splitlines()[-1:] or [f"it ended with {done.returncode}"]
         if done.timed_out:
-            why = [f"it did not end within {LIMIT:.0f} s"]
-        elif done.returncode == -signal.SIGSEGV:
+            raise Endless(f"{launcher.name} failed: it did not end within {LIMIT:.0f} s")
+        if done.returncode == -signal.SIGSEGV:
             why = ["it uses memory that it has not: device memory cannot be read or written by the "
                    "launcher itself"]  # fmt: skip
         raise InputError(f"{launcher.name} failed: {why[0]}")
@@ -230,7 +241,7 @@ def _do(
             Executed(
                 launch.kernel, launch.grid, launch.block, launch.shared,
                 done.thread_instructions, done.seconds, done.findings,
-                unproven(compiled.module.kernels[launch.kernel].code),
+                unproven(compiled.module.kernels[launch.kernel].code), done.carried,
             )
         )  # fmt: skip
     elif kind == "symbol":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -63,12 +64,17 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a run left: findings, and how much was executed in how many seconds."""
+    """What a run left: findings, and how much was executed in how many seconds.
+
+    `carried`: by the PTX line of a load, the lines of the stores whose values it read, as far as it
+    was looked at.
+    """
 
     findings: tuple[Finding, ...]
     instructions: int
     thread_instructions: int
     seconds: float
+    carried: Mapping[int, frozenset[int]]
 
 
 def run(
@@ -100,6 +106,7 @@ def run(
     total = int(np.prod(launch.grid))
     batch = _together(module, kernel, launch)
     instructions = thread_instructions = 0
+    carried: dict[int, frozenset[int]] = {}
     before: History | None = None
     own = {} if own is None else own
     for v in (*module.variables, *kernel.variables):
@@ -123,8 +130,11 @@ def run(
         instructions += machine.executed
         thread_instructions += machine.executed_threads
         machine.memory.give_back()
+        for line, looks in machine.memory.carried.items():
+            written = frozenset(np.concatenate(looks).tolist()) - {0}
+            carried[line] = carried.get(line, frozenset()) | written
     seconds = time.perf_counter() - began
-    return Outcome(tuple(findings), instructions, thread_instructions, seconds)
+    return Outcome(tuple(findings), instructions, thread_instructions, seconds, carried)
 
 
 def _together(module: Module, kernel: Kernel, launch: Launch) -> int:

@@ -69,12 +69,13 @@ Run = Callable[[Lanes], Outcome | None]
 
 @dataclass(slots=True)
 class Group:
-    """Lanes that stand at one instruction; `key`: what they wait for."""
+    """Lanes that stand at one instruction; `key`: what they wait for, and whether `behind` it."""
 
     pc: int
     lanes: Lanes
     key: Key | None = None
     turn: int = 0  # of those that can go on, the groups of the lowest turn do
+    behind: bool = False
 
 
 class Machine:
@@ -258,7 +259,7 @@ class Machine:
                     mine = waiting & np.array([k == key for k in keys])
                     part = lanes.where(mine)
                     assert part is not None
-                    self.groups.append(Group(pc - again, part, key, turn))
+                    self.groups.append(Group(pc - again, part, key, turn, not again))
 
     def add(self, pc: int, lanes: Lanes | None, turn: int) -> None:
         if lanes is not None:
@@ -295,7 +296,7 @@ class Machine:
     def deadlock(self) -> None:
         """Reports where each group of threads stands that can never go on."""
         for group in self.groups:
-            at = self.kernel.code[min(group.pc, len(self.kernel.code) - 1)]
+            at = self.kernel.code[min(group.pc - group.behind, len(self.kernel.code) - 1)]
             what = "for nothing that can come" if group.key is None else f"at {group.key[0]}"
             thread = int(group.lanes.threads[0])
             words = f"{len(group.lanes)} threads wait {what}, and no other thread can go on"

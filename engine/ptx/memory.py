@@ -25,7 +25,10 @@ GLOBAL = 1 << 40
 SHARED, LOCAL, PARAM = 0x7F << 40, 0x7E << 40, 0x7D << 40
 HALF = 1 << WINDOW - 1
 SPACE = np.array(40)  # bits of an address within its state space
+LOOKS = 4  # executions of a load for which is noted whose values it reads
 SHIFTS = {size: np.array(size.bit_length() - 1) for size in (1, 2, 4, 8)}
+# So many bytes of `Memory.set` that all hold a value, as one number.
+WHOLE = {n: np.frombuffer(b"\1" * n, f"u{n}")[0] for n in SHIFTS}
 
 
 @dataclass(slots=True)
@@ -101,6 +104,9 @@ class Memory:
             held, data = self.spaces["global"][:, part], tensor.data.reshape(-1).view(np.uint8)
             held[...] = np.where(here, data, held)
         self.unset: Finding | None = None
+        # By the PTX line of a load, for each of its first executions: the lines that wrote what it
+        # read; 0 where nothing did.
+        self.carried: dict[int, list[Values]] = {}
 
     @staticmethod
     def _undefined(size: int) -> Values:
@@ -255,6 +261,8 @@ class Memory:
         if write:
             conflict = history.write(granules, party, at.line)
         else:
+            if len(looks := self.carried.setdefault(at.line, [])) < LOOKS:
+                looks.append(np.unique(history.write_line[granules]))
             conflict = history.read(granules, party, at.line, proxy)
         if conflict is not None:
             k = conflict.index // each
@@ -328,8 +336,15 @@ class Memory:
 
     def note_unset(self, space: str, offset: Values, size: int, at: Instruction) -> None:
         """Remembers the first load of bytes that nothing wrote: a cause to name later."""
-        if self.unset is None:
+        if self.unset is not None:
+            return
+        if size <= self.granule:  # what no store leaves in part
             self.note_read(space, self.set[space][offset], at)
+            return
+        item = min(size, 8)
+        for start in range(0, size, item):
+            known = self.set[space].view(f"u{item}")[offset + start >> SHIFTS[item]]
+            self.note_read(space, known == WHOLE[item], at)
 
     def note_read(self, space: str, known: Values, at: Instruction) -> None:
         """The same of a load that knows which of its bytes hold a value."""

@@ -1,9 +1,9 @@
-"""Which instructions make what others read, in registers: what memory carries is not followed."""
+"""Which instructions make what others read: in registers, and in memory as far as a run saw it."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from engine.foreign.numbers.watched import Part
 from engine.ptx.syntax import (
@@ -18,14 +18,16 @@ from engine.ptx.syntax import (
 )
 
 _NO_RESULT = {"st", "red", "bra", "ret", "exit", "bar", "trap"}
-_ENDS = {"bra", "brx", "ret", "exit", "trap"}
+_LEAVES = {"ret", "exit", "trap"}
+_ENDS = {"bra", "brx", *_LEAVES}
+Carried = Mapping[int, frozenset[int]]  # `Outcome.carried`
 
 
 class Flow:
     """A kernel's instructions by number, with those that made what each reads (`made`), and those
-    that read what each makes (`read`)."""
+    that read what each makes (`read`); through memory where it is told what memory `carried`."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: Kernel, carried: Carried | None = None) -> None:
         self.code = kernel.code
         count = len(kernel.code)
         self.made: list[set[int]] = [set() for _ in range(count)]
@@ -37,20 +39,52 @@ class Flow:
         self.ends = dict(zip(first, [*first[1:], count], strict=True))
         # By the block that begins at a number and a register: what writes it there, in order.
         self.writers: dict[tuple[int, str], list[int]] = {}
-        before: dict[int, list[int]] = {n: [] for n in first}
+        self.before: dict[int, list[int]] = {n: [] for n in first}
         for start, end in self.ends.items():
             for after in self._after(kernel, end - 1):
-                if after in before:
-                    before[after].append(start)
+                if after in self.before:
+                    self.before[after].append(start)
             for n in range(start, end):
                 for register in _writes(self.code[n]):
                     self.writers.setdefault((start, register), []).append(n)
         for start, end in self.ends.items():
             for n in range(start, end):
                 for register in _reads(self.code[n], addresses=True):
-                    for by in self._makers(register, n, start, before):
+                    for by in self._makers(register, n, start):
                         self.made[n].add(by)
                         self.read[by].add(n)
+        lines = {at.line: n for n, at in enumerate(kernel.code)}
+        for line, stores in (carried or {}).items():
+            for store in stores & lines.keys() if line in lines else ():
+                self.made[lines[line]].add(lines[store])
+                self.read[lines[store]].add(lines[line])
+
+    def deciding(self, number: int) -> set[int]:
+        """The branches by which threads come to an instruction or not, with those that decide of
+        these (control dependence: Ferrante, Ottenstein, Warren 1987)."""
+        found: set[int] = set()
+        todo = [number]
+        while todo:
+            new = set(self._deciding(todo.pop())) - found
+            found |= new
+            todo += new
+        return found
+
+    def _deciding(self, number: int) -> Iterator[int]:
+        """The branches one way of which leads to an instruction, whatever comes, another not."""
+        here = max(start for start in self.ends if start <= number)
+        last = {start: self.code[end - 1] for start, end in self.ends.items()}
+        free = {start for start, at in last.items() if at.name in _LEAVES} - {here}
+        todo = list(free)
+        while todo:
+            new = [b for b in self.before[todo.pop()] if b not in free and b != here]
+            free.update(new)
+            todo += new
+        for start, at in last.items():
+            ways = {after in free for after, comes in self.before.items() if start in comes}
+            ways |= {True} if at.name in _LEAVES else set()
+            if len(ways) == 2:
+                yield self.ends[start] - 1
 
     def _after(self, kernel: Kernel, n: int) -> Iterator[int]:
         """Where a basic block that ends with an instruction goes on."""
@@ -63,9 +97,7 @@ class Flow:
         if at.name not in _ENDS or at.guard is not None:
             yield n + 1
 
-    def _makers(
-        self, register: str, n: int, start: int, before: dict[int, list[int]]
-    ) -> Iterator[int]:
+    def _makers(self, register: str, n: int, start: int) -> Iterator[int]:
         """The instructions whose result a register may hold before the `n`-th."""
         todo, seen = [(start, n)], set()
         while todo:
@@ -76,7 +108,7 @@ class Flow:
                 if self.code[by].guard is None:
                     break
             else:
-                new = [b for b in before[start] if b not in seen]
+                new = [b for b in self.before[start] if b not in seen]
                 seen.update(new)
                 todo += [(b, self.ends[b]) for b in new]
 
@@ -95,15 +127,16 @@ class Flow:
 
 
 def between(
-    module: Module, start: Sequence[Part], end: Sequence[Part], known: Sequence[Part]
-) -> Iterator[Instruction]:
+    module: Module, start: Sequence[Part], end: Sequence[Part], known: Sequence[Part],
+    carried: Carried,
+) -> Iterator[Instruction]:  # fmt: skip
     """The instructions that compute with what the first parts made, and with what is made of it, up
     to the last parts; without those, up to stores; and the numbers that they begin with. What the
     known parts are made of is none of them: all of their numbers are right."""
     for kernel in module.kernels.values():
         if not any(p.kernel == kernel.name for p in start):
             continue
-        flow = Flow(kernel)
+        flow = Flow(kernel, carried)
         right = flow.of(known)
         sure = right | flow.reached(right, flow.made)
         way = flow.reached(flow.of(start), flow.read)
@@ -126,19 +159,50 @@ def origin(module: Module, at: Instruction) -> list[Instruction]:
             held |= {at.guard.name} if at.guard is not None else set()
             start = {by for by in flow.made[n] if held & _writes(kernel.code[by])}
             made = start | flow.reached(start, flow.made)
-            return [kernel.code[by] for by in sorted(made) if kernel.code[by].name != "mov"
-                    or isinstance(kernel.code[by].operands[1], Immediate | Special)]  # fmt: skip
+            return _telling(kernel, made)
     return []
 
 
-def values(module: Module, stores: Sequence[Instruction]) -> Iterator[Instruction]:
-    """The floating-point instructions that made what these store."""
+def _telling(kernel: Kernel, made: Iterable[int]) -> list[Instruction]:
+    """Instructions by number, without those that move a register to another one."""
+    return [kernel.code[by] for by in sorted(made) if kernel.code[by].name != "mov"
+            or isinstance(kernel.code[by].operands[1], Immediate | Special)]  # fmt: skip
+
+
+def reached_by(module: Module, at: Instruction) -> list[Instruction]:
+    """The instructions that make the conditions by which threads come to an instruction."""
+    for kernel in module.kernels.values():
+        if any(at is other for other in kernel.code):
+            flow = Flow(kernel)
+            start = flow.deciding(flow.number[id(at)])
+            return _telling(kernel, flow.reached(start, flow.made))
+    return []
+
+
+def beside(module: Module, load: Instruction, carried: Carried) -> list[Instruction]:
+    """What wrote that which the loads of a load's line read elsewhere, or at another time."""
+    for kernel in module.kernels.values():
+        if any(load is other for other in kernel.code):
+            lines = {line for at in kernel.code if str(at.source) == str(load.source)
+                     for line in carried.get(at.line, ())}  # fmt: skip
+            return [at for at in kernel.code if at.line in lines]
+    return []
+
+
+def values(
+    module: Module, stores: Sequence[Instruction], known: Sequence[Part], carried: Carried
+) -> Iterator[Instruction]:
+    """The floating-point instructions that made what these store, without those of the known parts
+    and what these are made of."""
     for kernel in module.kernels.values():
         ours = [n for n, at in enumerate(kernel.code) if any(at is s for s in stores)]
         if ours:
-            made = (flow := Flow(kernel)).reached(ours, flow.made)
-            yield from (kernel.code[n] for n in sorted(made) if kernel.code[n].type == "f32"
-                        and kernel.code[n].name != "mov")  # fmt: skip
+            flow = Flow(kernel, carried)
+            right = flow.of(known)
+            made = flow.reached(ours, flow.made) - right - flow.reached(right, flow.made)
+            code = (kernel.code[n] for n in sorted(made))
+            yield from (at for at in code if at.type == "f32" and at.name != "mov"
+                        and not at.has("param"))  # fmt: skip
 
 
 def blocks(module: Module, parts: Sequence[Part]) -> list[Instruction]:
@@ -149,13 +213,17 @@ def blocks(module: Module, parts: Sequence[Part]) -> list[Instruction]:
 
 
 def _reads(at: Instruction, addresses: bool = False) -> set[str]:
-    own = at.operands if at.name in _NO_RESULT or at.name == "wgmma" else at.operands[1:]
+    own = at.operands if not _has_result(at) or at.name == "wgmma" else at.operands[1:]
     out = set(registers(own, addresses))
     return out | ({at.guard.name} if at.guard is not None else set())
 
 
 def _writes(at: Instruction) -> set[str]:
-    return set() if at.name in _NO_RESULT else set(registers(at.operands[:1]))
+    return set(registers(at.operands[:1])) if _has_result(at) else set()
+
+
+def _has_result(at: Instruction) -> bool:
+    return at.name not in _NO_RESULT and not isinstance(next(iter(at.operands), None), Address)
 
 
 def _constant(at: Instruction) -> bool:

@@ -10,7 +10,7 @@ import numpy as np
 
 from engine.foreign.numbers.expected import CHAIN, MADE_OF, MASK, OUT, SCORES
 from engine.foreign.numbers.first import First, Made
-from engine.foreign.numbers.flow import between, blocks, values
+from engine.foreign.numbers.flow import Carried, between, blocks, reached_by, values
 from engine.ptx.syntax import Instruction, Module
 
 Array = np.ndarray[Any, Any]
@@ -27,15 +27,30 @@ class Told:
     named: tuple[Instruction, ...]
 
 
-def told(first: First | None, module: Module, stores: Sequence[Instruction], where: Where) -> Told:
+def told(
+    first: First | None, module: Module, stores: Sequence[Instruction], carried: Carried,
+    unset: bool, where: Where,
+) -> Told:  # fmt: skip
     """Which kinds of numbers are the spec's, and which is the first that is not.
 
     Args:
         first: None where the spec's numbers are not known.
-        stores: what writes the output.
+        stores: what writes the output; `unset`: elements were left that nothing wrote.
     """
+    out = _told(first, module, stores, carried, where)
+    if not unset or not stores:
+        return out
+    way = in_order(by for at in stores for by in reached_by(module, at))
+    lines = [f"whether it is written is decided by {places(way, where)}"] if way else []
+    return Told((*out.lines, *lines), tuple(in_order([*out.named, *way])))
+
+
+def _told(
+    first: First | None, module: Module, stores: Sequence[Instruction], carried: Carried,
+    where: Where,
+) -> Told:  # fmt: skip
     if first is None:
-        way = in_order([*values(module, stores), *stores])
+        way = in_order([*values(module, stores, (), carried), *stores])
         return Told((f"made and written at {places(way, where)}",) if way else (), tuple(way))
     wrong, right = first.wrong, {m.kind.name: m for m in first.right}
     known = [p for m in first.right for p in m.parts]
@@ -46,7 +61,7 @@ def told(first: First | None, module: Module, stores: Sequence[Instruction], whe
         start = [p for name in MADE_OF.get(wrong.kind.name, ()) if name in right
                  for p in right[name].parts]  # fmt: skip
         made = in_order(p.at for p in wrong.parts)
-        way = in_order(between(module, start, wrong.parts, known))
+        way = in_order(between(module, start, wrong.parts, known, carried))
         lines.append(f"the first that are not: {wrong.kind.name} ({places(made, where)}): "
                      f"{_lacking(wrong)}")  # fmt: skip
         if way:
@@ -66,8 +81,11 @@ def told(first: First | None, module: Module, stores: Sequence[Instruction], whe
         return Told(tuple(lines), tuple(named))
     missing = [name for name in CHAIN if name not in right]
     start = [p for name in missing for of in MADE_OF[name] if of in right for p in right[of].parts]
+    # Of an O that is right what makes it is named, too: it reaches no output, or the wrong place.
+    made = [p.at for p in right[OUT].parts] if OUT in right else []
     start += right[OUT].parts if OUT in right else ()
-    way = in_order([*between(module, start, (), known), *stores])
+    made += values(module, stores, known, carried) if missing else ()
+    way = in_order([*made, *between(module, start, (), known, carried), *stores])
     if missing:
         lines.append(f"not found: {', '.join(missing)}")
     lines.append(f"what comes next: {places(way, where)}")
@@ -102,8 +120,8 @@ def elements(wrong: Array, unset: Array, axes: str) -> str:
 
 
 def places(instructions: Iterable[Instruction], where: Where) -> str:
-    """Their places, each once, one after the other where they are few: `a.cu:3, 7, b.h:9`."""
-    found = list(dict.fromkeys(where(at) for at in instructions))
+    """Their places, each once, by their lines, a few of many: `a.cu:3, 7, b.h:9`."""
+    found = sorted({where(at) for at in instructions}, key=_by_line)
     if len(found) > _LINES:
         found = [*found[: _LINES // 2], f"{len(found) - _LINES} more", *found[-_LINES // 2 :]]
     out: list[str] = []
@@ -113,6 +131,11 @@ def places(instructions: Iterable[Instruction], where: Where) -> str:
         out.append(line if name == file and name else place)
         file = name or file
     return ", ".join(out)
+
+
+def _by_line(place: str) -> tuple[str, int]:
+    file, _, line = place.rpartition(":")
+    return file, int(line) if line.isdigit() else 0
 
 
 def in_order(instructions: Iterable[Instruction]) -> list[Instruction]:

@@ -10,6 +10,7 @@ import pytest
 from cubridge_tui.cli import main
 from engine.build.tools.toolchain import find_toolchain
 from engine.errors import CuBridgeError
+from engine.foreign import record
 
 
 def _nvcc() -> bool:
@@ -172,13 +173,54 @@ def test_a_torch_launcher_is_imported_and_checked_again(
             "void launch(float* o) { void* p; cudaHostRegister(o, 4, 0); }",
             "calls cudaHostRegister, which the recorder does not have",
         ),
+        ("void launch(float* o) { o[0] = 1; }", "device memory cannot be read or written by the"),
+        ("void launch(float* o) { for (volatile int i = 0;;) i = 0; }", "did not end within 1 s"),
     ],
 )
 def test_bad_input_ends_in_one_message(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], launcher: str, message: str
-) -> None:
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+    launcher: str, message: str,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(record, "LIMIT", 1.0)
     assert main(["check", write(tmp_path, f"#include <cuda_runtime.h>\n{launcher}\n"), *CASE]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_relative_source_that_launches_nothing_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, f"{KERNEL}void launch(const float* q, float* o) {{}}\n")
+    assert main(["check", "theirs.cu", *CASE]) == 2
+    assert "launched no kernel" in capsys.readouterr().err
+
+
+def test_what_is_found_is_told_where_nothing_was_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "__global__ void stray(float* o) { o[-1 - (int)threadIdx.x] = 1; }\n"
+    path = write(tmp_path, f"{text}void launch(float* o) {{ stray<<<1, 32>>>(o); }}\n")
+    assert main(["check", path, *CASE]) == 1
+    said = capsys.readouterr()
+    assert said.out.startswith(f"{path}:1: out of bounds: writes 4 bytes at byte -4 of o")
+    assert " stray<<<(1, 1, 1), (32, 1, 1), 0>>>" in said.err  # by its name in the source
+
+
+def test_a_constant_that_is_set_by_its_symbol_and_words_that_a_kernel_prints(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a file whose name is not ASCII, from its folder."""
+    text = "#include <cstdio>\n__constant__ float factor;\n" + replaced(
+        KERNEL, "x * scale", "x * factor"
+    )
+    said = '  if (t == 0 && i == 3) printf("%d of %f\\n", i, l);'
+    text = replaced(text, "  if (t == 0) lse", f"{said}\n  if (t == 0) lse")
+    moved = "  cudaMemcpyToSymbol(factor, &scale, 4);"
+    launch = replaced(LAUNCH, "  attention<<<", f"{moved}\n  attention<<<")
+    monkeypatch.chdir(tmp_path)
+    Path("später 核.cu").write_text(text + launch, encoding="utf-8")
+    assert main(["check", "später 核.cu", *CASE, "--reference", "full"]) == 0
+    assert "später 核.cu: G1 passes" in capsys.readouterr().out
 
 
 def test_a_draft_is_written_where_the_launcher_is_missing(

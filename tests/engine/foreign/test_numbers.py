@@ -3,6 +3,7 @@ not."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ from engine.foreign.numbers.flow import Flow
 from engine.foreign.numbers.told import elements, pattern, ranges
 from engine.foreign.numbers.watched import Part, Step, watched
 from engine.ptx.parser import parse_module
-from engine.ptx.syntax import Instruction
+from engine.ptx.syntax import Instruction, Register
 from tests.engine.foreign.test_check import CASE, KERNEL, LAUNCH, line_of, replaced, write
 from tests.engine.ptx.kernels import NVCC
 
@@ -73,6 +74,29 @@ def test_where_the_way_is_not_known_what_makes_and_writes_the_output_is_told(
     said = capsys.readouterr().out.splitlines()
     made = next(line for line in said if "made and written at" in line)
     assert str(line_of(KERNEL, "o[d] =")) in made and str(line_of(KERNEL, "x += __expf")) in made
+    assert str(line_of(KERNEL, "s[j] = x")) in made  # through shared memory
+
+
+@with_nvcc
+@pytest.mark.parametrize(
+    ("old", "new", "words", "lines"),
+    [("j < N; j += blockDim.x", "j < N - 1; j += blockDim.x",
+      "what it reads elsewhere is written at", ("s[j] = x",)),
+     ("j < N; j += blockDim.x", "j < N - 1; j += blockDim.x",
+      "whether that is written is decided by", ("j < N - 1;",)),
+     ("d = t; d < D;", "d = t; d < D - 1;",
+      "whether it is written is decided by", ("d < D - 1;",)),
+     ("  float m =", '  if (t >= 32)\n    asm volatile("bar.sync 1, 64;");\n  float m =',
+      "whether threads come there is decided by", ("if (t >= 32)",))],
+)  # fmt: skip
+def test_conditions_that_lead_to_what_is_wrong_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, words: str,
+    lines: tuple[str, ...],
+) -> None:  # fmt: skip
+    text = replaced(KERNEL, old, new)
+    way = next(line for line in check(tmp_path, capsys, text) if words in line)
+    for part in lines:
+        assert str(line_of(text, part)) in re.findall(r"\d+", way.split(words)[1])
 
 
 @with_nvcc
@@ -167,6 +191,38 @@ again:
   ret;
 }
 """
+
+
+def test_what_decides_whether_an_instruction_is_met() -> None:
+    """A loop's end decides about what is in it, also inside of another loop; what both ways of a
+    branch meet it does not decide about."""
+    text = """
+.version 8.0
+.target sm_80
+.address_size 64
+.visible .entry k() {
+  .reg .pred %p<5>;
+  .reg .b32 %r<5>;
+outer:
+  @%p1 bra inner;
+  mov.u32 %r1, 1;
+inner:
+  add.u32 %r2, %r2, 1;
+  @%p2 bra inner;
+  @%p3 bra outer;
+  @%p4 ret;
+  mov.u32 %r4, 4;
+  ret;
+}
+"""
+    (kernel,) = parse_module(text, "k").kernels.values()
+    flow = Flow(kernel)
+    names = {at.guard.name: n for n, at in enumerate(kernel.code) if at.guard is not None}
+    at = {str(at.operands[0].name): n for n, at in enumerate(kernel.code)
+          if at.name in ("mov", "add") and isinstance(at.operands[0], Register)}  # fmt: skip
+    assert flow.deciding(at["%r2"]) == {names["%p2"], names["%p3"]}
+    assert flow.deciding(at["%r1"]) == {names["%p1"], names["%p3"]}
+    assert flow.deciding(at["%r4"]) == {names["%p4"]}
 
 
 def test_a_register_that_is_used_again_is_another_value() -> None:

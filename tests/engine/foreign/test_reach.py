@@ -9,10 +9,11 @@ import pytest
 
 from engine.build.tools.toolchain import find_toolchain
 from engine.errors import CuBridgeError, InputError
-from engine.foreign.cases import Case
+from engine.foreign.cases import Case, complete
 from engine.foreign.compile import Flags
 from engine.foreign.launcher import read_launcher
 from engine.foreign.reach import Launches, preprocessed, reached_functions
+from engine.foreign.record import Endless
 
 SOURCE = """\
 template <int kD> __global__ void fixed() {}
@@ -95,3 +96,24 @@ def test_a_size_that_the_launcher_does_not_take_launches_nothing() -> None:
 
     found = launches(refused)
     assert found.showing({"brief"}, [BASE], []) == []
+
+
+def test_a_launcher_that_does_not_end_is_not_asked_again() -> None:
+    asked = []
+
+    def endless(sizes: dict[str, int]) -> str:
+        asked.append(sizes)
+        raise Endless("launch failed: it did not end within 60 s")
+
+    with pytest.raises(Endless):
+        launches(endless).never({"brief"}, [BASE])
+    assert len(asked) == 1
+
+
+def test_a_size_is_named_as_the_launcher_has_it_and_none_is_0() -> None:
+    source = "void launch(const float* a, float* o, int n) {}"
+    shapes = {"a": "n", "o": "n"}
+    found = read_launcher(source, "a.cu", "launch", shapes, "f32")
+    assert complete(found, {"n": 70})["N"] == 70
+    with pytest.raises(InputError, match="no size for N"):
+        complete(found, {"D": 8})
