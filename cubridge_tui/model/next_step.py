@@ -121,6 +121,9 @@ def owed(state: SessionState) -> Owed:
         if failed.too_slow:
             words = "G3 failed the target's speed: O accepts it as overridden, w says more"
             return Owed(words, "override", None, f"G3 failed: {failed.reason}")
+        if failed.spills:
+            words = "G3 found spills: D in the target pane lets the rules take a smaller tile"
+            return replace(found, words=words)
         if failed.gate is Gate.G3:
             return replace(found, words=f"{found.words}; M lets a model write the lowering")
         return found

@@ -161,10 +161,13 @@ class Adaptation(Work):
         return proposal
 
     def proposed_by_rules(self, recipe: Recipe) -> Proposed:
-        """What the rules propose for a recipe; nothing of it is recorded."""
+        """What the rules propose for a recipe; nothing of it is recorded. Where G3 said that what
+        they proposed spills, it is the next smaller tile."""
         base = self.lifted.module
+        judged = self.state.verdict(Gate.G3)
+        narrower = self.narrower(recipe) + (judged is not None and judged.spills)
         refuse_other_columns(self.spec, head_sizes(base))
-        proposed, trail, made = applied_rules(base, recipe)
+        proposed, trail, made = applied_rules(base, recipe, narrower)
         proposal = propose(
             base, proposed, id=RULES, origin=Origin.RULES,
             reason="the rules carry every clause of the recipe", ids=assign(base), trail=trail,
