@@ -80,7 +80,7 @@ def test_what_spills_is_proposed_with_the_next_smaller_tile(
          "--store", str(store)]
     )  # fmt: skip
     result = json.loads(capsys.readouterr().out)
-    least = [re.search(rb"BN = [^;]*?(\d+);", text) for text in built]
+    least = [re.search(rb"BN = [^;]*?(\d+)\)*;", text) for text in built]
     assert [int(w[1]) for w in least if w is not None] == [32, *[16] * (len(built) - 1)]
     assert (code, result["accepted"]) == ((0, True) if spilling == 1 else (1, False))
     assert len(built) == len(set(built)), "each tile is built once, and the least ends it"
