@@ -124,7 +124,6 @@ def _walk(
     work: Adaptation, stages: Stages, args: argparse.Namespace, model: ModelRun | None
 ) -> int:
     from engine.errors import TransferError
-    from engine.types import Gate, Origin
 
     begin = time.monotonic()
     stages.add(
@@ -168,12 +167,10 @@ def _walk(
             return GATE_FAILED
     writer = model if args.lower == "llm" else None
     while not _judge_target_and_text(work, stages, proposal, writer):
-        judged = work.state.verdict(Gate.G3)
-        if proposal.origin is not Origin.RULES or judged is None or not judged.spills:
+        smaller = work.propose_smaller_tile() if args.transfer == "rules" else None
+        if smaller is None:
             return GATE_FAILED
-        before, proposal = work.proposed_text(proposal), work.propose_by_rules()
-        if work.proposed_text(proposal) == before:
-            return GATE_FAILED
+        proposal = smaller
     verdict = work.skip_gpu()
     stages.gate("verified", verdict)
     return 0

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from cubridge_tui.cli import main
+from cubridge_tui.model.next_step import owed_now, undecided
 from engine.build.machine_code.compare import Loss, Problem
 from engine.child.client import Child
 from engine.gates.g3_source.lowering_check import G3
@@ -90,5 +91,7 @@ def test_what_spills_is_proposed_with_the_next_smaller_tile(
         assert work.recipe is not None and work.narrower(work.recipe) == len(built) - 1
         (made,) = work.edits
         assert work.rules_text(work.recipe) == work.proposed_text(made)
+        failed = owed_now(work.state).words.startswith("G3 found spills: D in the target pane")
+        assert failed == (spilling > 1) and not undecided(work.state)
         (hunk,) = (h for h in made.hunks if "fewer keys" in h.title)
         assert "the price is more tiles" in hunk.reason
