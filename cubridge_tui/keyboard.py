@@ -20,6 +20,7 @@ LARGEST = 4096  # columns or rows: a report of more is no size of a terminal
 FLOOD = 1024  # characters that come at once: nobody types them, the terminal marks no paste
 BEGIN, END = "\x1b[200~", "\x1b[201~"  # of what is pasted
 TICK = 0.1  # seconds after which a lone escape is a key
+STALLED = 50  # ticks without a character after which a paste without an end has ended
 
 
 class KeyboardDriver(LinuxDriver):
@@ -49,11 +50,15 @@ class Keystrokes:
         self._parser = XTermParser()
         self._last = ""  # characters, as many as `BEGIN` has
         self._pasted: str | None = None  # what came since it
+        self._silence = 0  # reads of nothing, one after the other
 
     def read(self, text: str) -> list[Message]:
         """The messages that end in `text`, or whose time is over."""
         if len(text) >= FLOOD and self._pasted is None and "\x1b" not in text:
             return [Paste(text.replace("\x00", ""))]
+        self._silence = 0 if text else self._silence + 1
+        if self._pasted is not None and self._silence >= STALLED:
+            text = END
         found: list[Message] = []
         while text:
             if self._pasted is not None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from textual import events
 
 from benchmarks.app_bytes import measure, sequence
-from cubridge_tui.keyboard import FLOOD, Keystrokes
+from cubridge_tui.keyboard import BEGIN, FLOOD, STALLED, Keystrokes
 
 
 def keys(text: str) -> list[str]:
@@ -71,6 +71,14 @@ def test_what_is_pasted_presses_no_key(text: str, sizes: list[int]) -> None:
     assert [m.key for m in found if isinstance(m, events.Key)] == ["j", "k"]
     (pasted,) = (m.text for m in found if isinstance(m, events.Paste))
     assert pasted == text.replace("\x1b", "␛")
+
+
+def test_a_paste_without_an_end_leaves_the_app_deaf_for_no_longer_than_it_stalls() -> None:
+    typed = Keystrokes()
+    assert not typed.read(BEGIN + "A") and not typed.read("x")
+    found = [message for _ in range(STALLED) for message in typed.read("")]
+    assert [message.text for message in found if isinstance(message, events.Paste)] == ["Ax"]
+    assert [m.key for m in typed.read("q") if isinstance(m, events.Key)] == ["q"]
 
 
 def test_a_paste_that_the_terminal_does_not_mark_presses_no_key() -> None:

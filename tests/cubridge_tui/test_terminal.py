@@ -58,7 +58,8 @@ def test_reject_a_hunk_see_g2_fail_and_quit(tmp_path: Path) -> None:
         named = re.search(r"the gate names the op ([\w/]+)", shown)
         assert named, shown
         terminal.type("escape", "i")  # the cursor stands on the rejected hunk
-        shown = terminal.wait_for("op inspector")
+        terminal.wait_for("op inspector")
+        shown = terminal.wait_for("of proposal rules, rejected: ")  # a frame may come in two reads
         assert re.search(rf"hunk +h\d+ of proposal rules, rejected: {SCORE}", shown)
         terminal.type("escape", "w", "w", "escape", "i")  # w there: the op that the gate names
         terminal.wait_for(f"op         {named[1]} ")
