@@ -10,6 +10,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from functools import cache
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,7 @@ def text_of(of: Drawn, seed: int) -> str:
 def texts(of: Drawn, seeds: tuple[int, ...]) -> Iterator[tuple[int, Line]]:
     """What became of each on its way to machine code; all are compiled in one unit per kernel."""
     lines: dict[int, Line] = {}
+    recipes: dict[str, Recipe] = {}
     made: dict[str, dict[str, bytes]] = {name: {} for name in TARGETS}
     with tempfile.TemporaryDirectory(prefix="cubridge-sweep-") as folder:
         for seed in seeds:
@@ -56,6 +58,7 @@ def texts(of: Drawn, seeds: tuple[int, ...]) -> Iterator[tuple[int, Line]]:
             found = recipe if isinstance(recipe, Outcome) else held(path, recipe, seed, SIZES_EACH)
             lines[seed] = {"outcome": found.kind, "why": found.words}
             if found.kind == "read" and isinstance(recipe, Recipe):
+                recipes[str(seed)] = recipe
                 for name in TARGETS:
                     outcome, why, text = _lowered(name, recipe)
                     lines[seed][name] = {"outcome": outcome, "why": why}
@@ -68,11 +71,24 @@ def texts(of: Drawn, seeds: tuple[int, ...]) -> Iterator[tuple[int, Line]]:
             lines[int(seed)][name] = {"outcome": "not compiled", "why": why}
         for seed, text in batch.items():
             if int(seed) % THROUGH_PTXAS == 0 and seed not in wrong:
-                why = compiling.spills(arch, KEY, text)
-                lines[int(seed)][name] = {
-                    "outcome": "spills" if why else "optimised", "why": why
-                }  # fmt: skip
+                outcome, why = optimised(name, arch, recipes[seed], text)
+                lines[int(seed)][name] = {"outcome": outcome, "why": why}
     yield from lines.items()
+
+
+def optimised(name: str, arch: str, recipe: Recipe, text: bytes) -> tuple[str, str]:
+    """What ptxas makes of a text; where it spills, of the next smaller tiles, as a session has it
+    that proposes again."""
+    first = why = compiling.spills(arch, KEY, text)
+    for narrower in count(1):
+        if not why:
+            steps = f"{narrower - 1} step{'s' * (narrower > 2)} of keys fewer"
+            return "optimised", f"{steps}: {first}" if first else ""
+        last, text = text, lowered(kernel(name), recipe, narrower)[0]
+        if text == last:
+            return "spills", first
+        why = compiling.spills(arch, KEY, text)
+    raise AssertionError("tiles have so many keys")
 
 
 def _lowered(name: str, recipe: Recipe) -> tuple[str, str, bytes]:

@@ -22,7 +22,7 @@ from cubridge_tui.headless_llm import ModelRun, add_model, asks_a_model, refuse_
 
 if TYPE_CHECKING:
     from engine.service.session.adaptation import Adaptation
-    from engine.types import Verdict
+    from engine.types import Proposal, Verdict
 
 GATE_MISSING = 3
 GATE_FAILED = 1
@@ -165,16 +165,25 @@ def _walk(
         except TransferError as error:
             stages.add("target", "G2", "not_run", str(error), time.monotonic() - begin)
             return GATE_FAILED
-    work.accept_all(proposal)
-    verdict = work.judge_target()
-    stages.gate("target", verdict)
-    if verdict.stops:
-        return GATE_FAILED
-    if not lower_and_judge(work, stages, model if args.lower == "llm" else None):
-        return GATE_FAILED
+    writer = model if args.lower == "llm" else None
+    while not _judge_target_and_text(work, stages, proposal, writer):
+        smaller = work.propose_smaller_tile() if args.transfer == "rules" else None
+        if smaller is None:
+            return GATE_FAILED
+        proposal = smaller
     verdict = work.skip_gpu()
     stages.gate("verified", verdict)
     return 0
+
+
+def _judge_target_and_text(
+    work: Adaptation, stages: Stages, proposal: Proposal, model: ModelRun | None
+) -> bool:
+    """Whether a proposal with all its hunks goes through G2 and G3."""
+    work.accept_all(proposal)
+    verdict = work.judge_target()
+    stages.gate("target", verdict)
+    return not verdict.stops and lower_and_judge(work, stages, model)
 
 
 def lower_and_judge(work: Adaptation, stages: Stages, model: ModelRun | None) -> bool:

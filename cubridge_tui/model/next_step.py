@@ -8,9 +8,10 @@ from enum import StrEnum
 
 from cubridge_tui.model.meanings import open_meanings, step_word, wanted_step
 from cubridge_tui.model.snapshot import WHOLE
+from engine.service.session.content import TARGET
 from engine.service.session.lowerings import present_lowering
 from engine.service.session.proposal_kinds import edits
-from engine.types import DecisionKind, Gate, Level, Stage, Verdict, VerdictKind
+from engine.types import DecisionKind, Gate, Level, Origin, Stage, Verdict, VerdictKind
 from sessions.state import SessionState
 
 
@@ -121,6 +122,9 @@ def owed(state: SessionState) -> Owed:
         if failed.too_slow:
             words = "G3 failed the target's speed: O accepts it as overridden, w says more"
             return Owed(words, "override", None, f"G3 failed: {failed.reason}")
+        if failed.spills and _ruled(state):
+            words = "G3 found spills: D in the target pane lets the rules take a smaller tile"
+            return replace(found, words=words)
         if failed.gate is Gate.G3:
             return replace(found, words=f"{found.words}; M lets a model write the lowering")
         return found
@@ -221,6 +225,12 @@ def culprit(state: SessionState) -> str:
     if len(found) > 1:
         return f"the likeliest of {len(found)} {words} hunks"
     return f"{found[0][0]}, which you {words}" if found else ""
+
+
+def _ruled(state: SessionState) -> bool:
+    """Whether a target in CuIR rests on a proposal of the rules."""
+    lifted = TARGET in state.stage(Stage.TARGET).artifacts
+    return lifted and any(p.origin is Origin.RULES for p in state.proposals)
 
 
 def _failure(verdict: Verdict, suspect: str = "") -> Owed:

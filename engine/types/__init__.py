@@ -146,6 +146,12 @@ class Verdict:
         return self.kind is VerdictKind.FAIL and bool(self.details.get(TOO_SLOW))
 
     @property
+    def spills(self) -> bool:
+        """True where what was built holds more than its registers: a smaller tile may help."""
+        lost = self.details.get("problems") or () if self.kind is VerdictKind.FAIL else ()
+        return any(one.get("loss") in ("spills", "local memory") for one in lost)
+
+    @property
     def stops(self) -> bool:
         """True where a run ends with it: a fail, or a gate that came to no verdict."""
         return self.kind is VerdictKind.FAIL or self.unfinished

@@ -15,7 +15,7 @@ import pytest
 
 from benchmarks.sweep import compiling
 from benchmarks.sweep.compiling import refused
-from benchmarks.sweep.drawn import KEY, kernel
+from benchmarks.sweep.drawn import KEY, kernel, optimised
 from benchmarks.sweep.mutants import _classes
 from benchmarks.sweep.pool import lines_of, sweep
 from benchmarks.sweep.record import write_record
@@ -24,8 +24,9 @@ from engine.build.tools.toolchain import find_toolchain
 from engine.cuir.canonical import canonical
 from engine.cuir.parser import parse_module
 from engine.errors import MissingTool
-from engine.spec.recipes.recipe import Input
+from engine.spec.recipes.recipe import Input, Recipe
 from tests.engine.lower.random_masks import TABLES, Mask, lowered, random_mask, recipe_of
+from tests.engine.spec.spec_grammar import draw_spec, read_drawn
 
 RANDOM = (4, 20, 33)
 # Bool tables under `or` and `not`, and up to eight operands at once.
@@ -81,6 +82,22 @@ def test_a_product_of_alternatives_spills_nothing(seed: int, name: str) -> None:
     assert recipe is not None
     arch = Original(name, KEY).arch
     assert compiling.spills(arch, KEY, lowered(kernel(name), recipe)[0]) == ""
+
+
+def test_a_spec_that_spills_takes_the_next_smaller_tile(tmp_path: Path) -> None:
+    """Two tables that are looked up for each pair spilled 4 bytes beside 32 keys."""
+    try:
+        find_toolchain()
+    except MissingTool:
+        pytest.skip("there is no nvcc here")
+    path = tmp_path / "spec.py"
+    path.write_text(draw_spec(900))
+    recipe = read_drawn(path)
+    assert isinstance(recipe, Recipe)
+    name = TARGETS[0]
+    text = lowered(kernel(name), recipe)[0]
+    found = optimised(name, Original(name, KEY).arch, recipe, text)
+    assert found == ("optimised", "1 step of keys fewer: spills 4 bytes")
 
 
 def test_a_compiler_that_is_ended_says_nothing_of_a_text(

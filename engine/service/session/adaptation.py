@@ -153,7 +153,22 @@ class Adaptation(Work):
     def propose_by_rules(self) -> Proposal:
         """Read the spec and let the rules propose; nothing is accepted yet."""
         self.bench.progress("reading the spec")
-        made = self.proposed_by_rules(self.read_recipe(self.spec, self.options.spec))
+        return self._record(self.proposed_by_rules(self.read_recipe(self.spec, self.options.spec)))
+
+    def propose_smaller_tile(self) -> Proposal | None:
+        """The rules' proposal by the next smaller tile, where G3 said that theirs spills; None
+        where it did not, where no tile is smaller, and of a kernel that is not lifted."""
+        judged, recipe = self.state.verdict(Gate.G3), self.recipe
+        ruled = next((p for p in self.edits if p.origin is Origin.RULES), None)
+        if judged is None or not judged.spills or recipe is None or ruled is None:
+            return None
+        if self.package.executed:
+            return None
+        made = self.proposed_by_rules(recipe)
+        return None if made.text == self.proposed_text(ruled) else self._record(made)
+
+    def _record(self, made: Proposed) -> Proposal:
+        """A proposal that nothing is decided of yet, in the session."""
         proposal = made.proposal
         kept = TranscriptAdded(made.name, sha256_of(made.text), proposal.id)
         before: list[Body] = [kept, ProposalMade(proposal)]
@@ -161,10 +176,13 @@ class Adaptation(Work):
         return proposal
 
     def proposed_by_rules(self, recipe: Recipe) -> Proposed:
-        """What the rules propose for a recipe; nothing of it is recorded."""
+        """What the rules propose for a recipe; nothing of it is recorded. Where G3 said that what
+        they proposed spills, it is the next smaller tile."""
         base = self.lifted.module
+        judged = self.state.verdict(Gate.G3)
+        narrower = self.narrower(recipe) + (judged is not None and judged.spills)
         refuse_other_columns(self.spec, head_sizes(base))
-        proposed, trail, made = applied_rules(base, recipe)
+        proposed, trail, made = applied_rules(base, recipe, narrower)
         proposal = propose(
             base, proposed, id=RULES, origin=Origin.RULES,
             reason="the rules carry every clause of the recipe", ids=assign(base), trail=trail,

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from engine.gpu.job import Contents
 
 GATE_SECONDS = 300.0
+MOST_STEPS = 8  # of 16 keys each: no tile has more than 128
 Steps = list[tuple[Step, Module]]
 
 
@@ -286,7 +287,18 @@ class Work(Content):
 
     def rules_text(self, recipe: Recipe) -> str:
         """The whole text that the rules propose for a recipe."""
-        return print_module(applied_rules(self.lifted.module, recipe)[0])
+        return self._by_rules(recipe, self.narrower(recipe))
+
+    def _by_rules(self, recipe: Recipe, narrower: int) -> str:
+        return print_module(applied_rules(self.lifted.module, recipe, narrower)[0])
+
+    def narrower(self, recipe: Recipe) -> int:
+        """How many steps of keys fewer the rules' proposal has than they choose by themselves; 0
+        without one, and for one that they would not make of this recipe."""
+        made = next((p for p in self.edits if p.origin is Origin.RULES), None)
+        text = None if made is None else self.proposed_text(made)
+        steps = range(MOST_STEPS if text is not None else 0)
+        return next((n for n in steps if self._by_rules(recipe, n) == text), 0)
 
     def assumed_ops(self) -> tuple[str, ...]:
         """Ops whose meaning was given and not proven."""
@@ -368,11 +380,12 @@ class Work(Content):
         return Found.from_json(answer)
 
 
-def applied_rules(base: Module, recipe: Recipe) -> tuple[Module, Steps, Binding]:
-    """What the rules make of a kernel, the way there, and how its arguments are filled.
+def applied_rules(base: Module, recipe: Recipe, narrower: int = 0) -> tuple[Module, Steps, Binding]:
+    """What the rules make of a kernel, by tiles of `narrower` steps of keys fewer than they choose,
+    the way there, and how its arguments are filled.
 
     Raises `TransferError` where no rule carries the recipe.
     """
-    planned = plan(base, recipe)
+    planned = plan(base, recipe, narrower)
     steps = list(apply(base, planned.steps))
     return released(base, legal(steps[-1][1] if steps else base)), steps, planned.binding

@@ -114,7 +114,7 @@ def plan_rebase(work: Adaptation, newer: Newer) -> Rebase:
     if by_rules:
         recipe = work.recipe
         assert recipe is not None  # the rules read one when they proposed before
-        begins, steps, planned = applied_rules(new, recipe)
+        begins, steps, planned = applied_rules(new, recipe, work.narrower(recipe))
         names = renaming(began, begins, [old, target])  # what the rules call their own
         given.append(names)
         old, began, target = names(old), names(began), names(target)

@@ -39,13 +39,13 @@ RULES = ordered((
     exponent.RULE, mask.KEEP, mask.VISIT, mask.FIND, mask.LISTED, list_kernels.LAUNCH,
     grid.LONGEST, grid.SPREAD, empty_rows.RULE, normaliser.RULE, late.RULE, sink.RULE, lse.RULE,
     output.RULE, offset.RULE, stage.RULE, dense.NARROW, dense.SMALLER, passed_tiles.RULE,
-    next_tile.RULE, arithmetic.RULE, row_values.RULE, branches.RULE, list_bits.RULE, ticket.RULE,
-    under_mask.RULE, heads.RULE, other.RULE,
+    dense.BUILT, next_tile.RULE, arithmetic.RULE, row_values.RULE, branches.RULE, list_bits.RULE,
+    ticket.RULE, under_mask.RULE, heads.RULE, other.RULE,
 ))  # fmt: skip
 """In the order that their `after`s give; that of this list says nothing."""
 
 
-def case_of(module: Module, recipe: Recipe) -> Case:
+def case_of(module: Module, recipe: Recipe, narrower: int = 0) -> Case:
     """What the rules look at. Raises `TransferError` for what no rule carries."""
     found = find_attention(module)
     check_heads(module, found, recipe)
@@ -56,12 +56,13 @@ def case_of(module: Module, recipe: Recipe) -> Case:
     lists = lists_of(module, found, recipe)
     prepared = prepared_of(module, recipe)
     scale = words.split_scale(recipe.score)
-    return Case(module, found, recipe, theirs, orders, words, lists, *scale, prepared)
+    return Case(module, found, recipe, theirs, orders, words, lists, *scale, prepared, narrower)
 
 
-def plan(module: Module, recipe: Recipe) -> Plan:
-    """The steps that carry `recipe` to `module`. Raises `TransferError` when no rule does."""
-    case = case_of(module, recipe)
+def plan(module: Module, recipe: Recipe, narrower: int = 0) -> Plan:
+    """The steps that carry `recipe` to `module`, by tiles that have `narrower` steps of keys fewer
+    than rules choose by themselves. Raises `TransferError` when no rule does."""
+    case = case_of(module, recipe, narrower)
     steps = tuple(rule.step(case) for rule in RULES if rule.applies(case))
     return Plan(steps, binding_of(case))
 

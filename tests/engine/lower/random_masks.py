@@ -124,13 +124,14 @@ def recipe_of(mask: Mask) -> Recipe | None:
     )  # fmt: skip
 
 
-def lowered(kernel: Lifted, recipe: Recipe) -> tuple[bytes, Module]:
-    """The kernel's text with the mask, held to all of G2's and G3's checks that run nothing.
+def lowered(kernel: Lifted, recipe: Recipe, narrower: int = 0) -> tuple[bytes, Module]:
+    """The kernel's text with the mask, held to all of G2's and G3's checks that run nothing, by
+    tiles that have `narrower` steps of keys fewer than rules choose.
 
     Raises:
         AssertionError: one of them fails.
     """
-    steps = plan(kernel.module, recipe).steps
+    steps = plan(kernel.module, recipe, narrower).steps
     trail = [kernel.module, *(module for _, module in apply(kernel.module, steps))]
     target = legal(trail[-1])
     findings = check(target)

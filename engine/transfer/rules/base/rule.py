@@ -26,6 +26,7 @@ class Case:
     `recipe` has names that are free in the kernel, `theirs` the spec's own for those that are ours.
     `orders` are the spec's own dimensions of inputs that have another order in the kernel.
     The score is `rest` with `args.scale` for `factor`; None: x times the factor and nothing more.
+    Tiles have `narrower` steps of keys fewer than rules choose, whose build spilled.
     """
 
     module: Module
@@ -38,6 +39,7 @@ class Case:
     factor: Expr
     rest: Expr | None
     prepared: tuple[Prepared, ...] = ()
+    narrower: int = 0
 
     @cached_property
     def tables(self) -> tuple[Input, ...]:

@@ -11,6 +11,9 @@ many vectors beside a wide accumulator, and for a dense mask and a bias, or thre
 such kernels take 16 to 32 keys fewer. With asynchronous matmuls three dense tiles do not fit beside
 the rows of a warpgroup that shares its multiprocessor with two others: there the fewest rows are
 taken. Six vectors of a mask take a step of keys there.
+
+These are estimates; nvcc has the last word. Where it said that a text spills what its source does
+not, rules are asked again with a step of keys fewer, and again while that spills too.
 """
 
 from __future__ import annotations
@@ -34,7 +37,7 @@ from engine.cuir.nodes import (
 from engine.cuir.rewrite import Block
 from engine.cuir.static.facts import statements
 from engine.transfer.match import Attention
-from engine.transfer.rules.base.rule import Rule
+from engine.transfer.rules.base.rule import Case, Rule
 from engine.transfer.rules.base.tile_sizes import chosen, tile_const, with_tile
 from engine.transfer.rules.elements.stage import starts_matmul
 
@@ -105,6 +108,32 @@ def take_smaller_tiles(module: Module, found: Attention) -> Module:
         return min(number, 2 * STEP) if vectors > VECTORS - 2 else number
 
     return with_tile(module, found, keys, lambda value: chosen(value, fewer))
+
+
+def take_fewer_keys(module: Module, found: Attention, steps: int) -> Module:
+    """Tiles of so many steps of keys fewer, in all specialisations."""
+    keys = tile_const(module.function(found.kernel), found, 1)
+    if keys is None:
+        return module
+    return with_tile(
+        module, found, keys,
+        lambda value: chosen(value, lambda n: max(n - steps * STEP, min(n, STEP))),
+    )  # fmt: skip
+
+
+def _price(case: Case) -> str:
+    """Why a build that spilled takes fewer keys, and how many more tiles that makes."""
+    fewer = case.narrower * STEP
+    more = (
+        f"{keys / (keys - fewer):.2g} times as many of {keys - fewer} keys as of {keys}"
+        for keys in (128, 112, 64, 48, 32)
+        if keys > fewer
+    )
+    return (
+        f"nvcc's build of {fewer - STEP or 'no'} keys fewer spills registers, which the source's "
+        f"does not; the price is more tiles, each with its barriers and row maxima: "
+        + ", ".join(more)
+    )
 
 
 def _one_step(number: int) -> int:
@@ -208,4 +237,13 @@ SMALLER = Rule(
     applies=lambda case: bool(case.words.tensors),
     edit=lambda module, case: take_smaller_tiles(module, case.found),
     after=("narrow_tiles",),
+)
+BUILT = Rule(
+    "built_tiles",
+    "Take fewer keys a tile, since more spilled when they were built",
+    _price,
+    "input",
+    applies=lambda case: case.narrower > 0,
+    edit=lambda module, case: take_fewer_keys(module, case.found, case.narrower),
+    after=("edge_tiles",),
 )

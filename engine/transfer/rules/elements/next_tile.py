@@ -79,5 +79,5 @@ RULE = Rule(
     "input",
     applies=lambda case: bool(case.words.tensors),
     edit=lambda module, case: load_next(module, case.found, case.bytes, case.plain),
-    after=("edge_tiles",),
+    after=("built_tiles",),
 )

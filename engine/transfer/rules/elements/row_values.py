@@ -173,8 +173,9 @@ def _with_rows(
 
 
 def asked(case: Case) -> bool:
-    """Whether a part of the score that is not cheap is the same for all keys of a row."""
-    if case.rest is None:
+    """Whether a part of the score that is not cheap is the same for all keys of a row. Without a
+    softmax there is no row maximum that gives the rows, and each element computes its own."""
+    if case.rest is None or not case.softmax:
         return False
     score = case.words.of_kernel(scalar_inputs(case.rest, case.recipe))
 

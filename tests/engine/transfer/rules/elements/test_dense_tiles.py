@@ -23,6 +23,7 @@ from engine.cuir.nodes import (
 from engine.cuir.printer import print_expr
 from engine.spec.recipes.recipe import Input, Recipe
 from engine.transfer.match import find_attention
+from engine.transfer.rules import plan
 from tests.engine.transfer.recipes import lifted, recipe
 from tests.engine.transfer.rules.launches.test_grid import target_of
 
@@ -67,8 +68,8 @@ def loads(kernel: str, wanted: Recipe) -> tuple[list[str], list[str]]:
     return ahead, after
 
 
-def keys_of(kernel: str, wanted: Recipe) -> Expr:
-    host = target_of(kernel, wanted).functions[-1]
+def keys_of(kernel: str, wanted: Recipe, narrower: int = 0) -> Expr:
+    host = target_of(kernel, wanted, narrower).functions[-1]
     return next(s.value for s in host.body if isinstance(s, Assign) and s.target == "BN")
 
 
@@ -155,6 +156,21 @@ def test_six_vectors_beside_an_asynchronous_matmul_take_a_step_of_keys(
     own = {n.value for n in _numbers(keys_of(HOPPER, recipe(keep=CAUSAL)))}
     given = {n.value for n in _numbers(keys_of(HOPPER, SMALLER[case][0]))}
     assert given == {int(n) - step if n > 64 else n for n in own}
+
+
+@pytest.mark.parametrize("kernel", [SYNCHRONOUS, HOPPER])
+@pytest.mark.parametrize("steps", [1, 2, 9])
+def test_what_spilled_is_proposed_with_fewer_keys_and_its_price(kernel: str, steps: int) -> None:
+    wanted = CASES["16 bits"][0]
+    own = [int(n.value) for n in _numbers(keys_of(kernel, wanted))]
+    given = [int(n.value) for n in _numbers(keys_of(kernel, wanted, steps))]
+    assert given == [max(n - 16 * steps, 16) for n in own]
+    assert target_of(kernel, wanted, 8) == target_of(kernel, wanted, 9), "no tile is narrower"
+    (step,) = (s for s in plan(lifted(kernel), wanted, steps).steps if "fewer keys" in s.title)
+    assert "spills registers, which the source's does not" in step.reason
+    if steps == 1:
+        assert "2 times as many of 16 keys as of 32" in step.reason
+    assert all("fewer keys" not in s.title for s in plan(lifted(kernel), wanted).steps)
 
 
 def _numbers(value: Expr) -> list[Num]:

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from engine.cuir.nodes import Binary, Expr, Name, Num, free_names
 from engine.cuir.parser import parse_expr
 from engine.cuir.printer import print_expr, print_module
+from engine.cuir.static.check import check
+from engine.lower.spelling.legal import legal
 from engine.scalar_algebra.evaluate import evaluate
 from engine.spec.recipes.recipe import Input
 from engine.transfer.rules import apply, plan
@@ -95,3 +97,12 @@ def test_a_norm_of_the_output_has_its_factor_once_a_row(kernel: str) -> None:
     text = print_module(made)
     assert "factor = map(total, lambda total_at: rsqrt(total_at / D + 1e-05))" in text
     assert text.count("rsqrt(") == 1 and "* factor_at" in text
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_without_a_softmax_no_row_maximum_gives_the_rows(kernel: str) -> None:
+    """Sigmoid attention keeps none: a row vector made of it read a name that nothing defines."""
+    base = lifted(kernel)
+    wanted = recipe("x * 0.125 + f32(i // 14 == j // 14)", weight="sigmoid(s)")
+    *_, (_, made) = apply(base, plan(base, wanted).steps)
+    assert not check(legal(made)) and "score_rows" not in print_module(made)

@@ -21,9 +21,9 @@ EVEN = "blocks = min(works, sm_count())"
 UNEVEN = "blocks = max(min(works, sm_count()), ceil_div(works, 2))"
 
 
-def target_of(kernel: str, wanted: Recipe) -> Module:
+def target_of(kernel: str, wanted: Recipe, narrower: int = 0) -> Module:
     base = lifted(kernel)
-    return list(apply(base, plan(base, wanted).steps))[-1][1]
+    return list(apply(base, plan(base, wanted, narrower).steps))[-1][1]
 
 
 @pytest.mark.parametrize("variant", ["softcap_causal", "alibi_causal", "global_tokens"])
