@@ -22,6 +22,7 @@ from engine.cuir.nodes import (
     Return,
     Stmt,
 )
+from engine.cuir.ops.traits import COLUMN_LOADS
 from engine.cuir.static.calls import is_launch, launched
 from engine.cuir.static.facts import statements
 from engine.errors import InputError
@@ -69,7 +70,7 @@ def flags_keys(module: Module) -> bool:
         values = {s.target: s.value for s in statements(function) if isinstance(s, Assign)}
         for value in values.values():
             match value:
-                case Call("load_cols", (Index(Name(view)),)):
+                case Call(op, (Index(Name(view)),)) if op in COLUMN_LOADS:
                     held = values.get(view)
                     if isinstance(held, Call) and Name("bool") in held.params:
                         return True
