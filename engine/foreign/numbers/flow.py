@@ -151,16 +151,20 @@ def between(
 
 def origin(module: Module, at: Instruction) -> list[Instruction]:
     """The instructions that made the address of an access, and whether it is made."""
-    for kernel in module.kernels.values():
-        if any(at is other for other in kernel.code):
-            flow, n = Flow(kernel), next(n for n, x in enumerate(kernel.code) if x is at)
-            held = {r for o in at.operands if isinstance(o, Address)
-                    for r in registers((o,), addresses=True)}  # fmt: skip
-            held |= {at.guard.name} if at.guard is not None else set()
-            start = {by for by in flow.made[n] if held & _writes(kernel.code[by])}
-            made = start | flow.reached(start, flow.made)
-            return _telling(kernel, made)
-    return []
+    kernel = _holding(module, at)
+    if kernel is None:
+        return []
+    flow = Flow(kernel)
+    held = {r for o in at.operands if isinstance(o, Address)
+            for r in registers((o,), addresses=True)}  # fmt: skip
+    held |= {at.guard.name} if at.guard is not None else set()
+    start = {by for by in flow.made[flow.number[id(at)]] if held & _writes(kernel.code[by])}
+    return _telling(kernel, start | flow.reached(start, flow.made))
+
+
+def _holding(module: Module, at: Instruction) -> Kernel | None:
+    """The kernel that an instruction is of."""
+    return next((k for k in module.kernels.values() if any(at is x for x in k.code)), None)
 
 
 def _telling(kernel: Kernel, made: Iterable[int]) -> list[Instruction]:
@@ -171,22 +175,22 @@ def _telling(kernel: Kernel, made: Iterable[int]) -> list[Instruction]:
 
 def reached_by(module: Module, at: Instruction) -> list[Instruction]:
     """The instructions that make the conditions by which threads come to an instruction."""
-    for kernel in module.kernels.values():
-        if any(at is other for other in kernel.code):
-            flow = Flow(kernel)
-            start = flow.deciding(flow.number[id(at)])
-            return _telling(kernel, flow.reached(start, flow.made))
-    return []
+    kernel = _holding(module, at)
+    if kernel is None:
+        return []
+    flow = Flow(kernel)
+    start = flow.deciding(flow.number[id(at)])
+    return _telling(kernel, flow.reached(start, flow.made))
 
 
 def beside(module: Module, load: Instruction, carried: Carried) -> list[Instruction]:
     """What wrote that which the loads of a load's line read elsewhere, or at another time."""
-    for kernel in module.kernels.values():
-        if any(load is other for other in kernel.code):
-            lines = {line for at in kernel.code if str(at.source) == str(load.source)
-                     for line in carried.get(at.line, ())}  # fmt: skip
-            return [at for at in kernel.code if at.line in lines]
-    return []
+    kernel = _holding(module, load)
+    if kernel is None:
+        return []
+    lines = {line for at in kernel.code if str(at.source) == str(load.source)
+             for line in carried.get(at.line, ())}  # fmt: skip
+    return [at for at in kernel.code if at.line in lines]
 
 
 def values(

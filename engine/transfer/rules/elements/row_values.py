@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial, reduce
 
 from engine.cuir.nodes import (
     Assign,
@@ -51,9 +52,7 @@ def gathered(body: Expr, of_row: Callable[[Expr], bool]) -> Expr:
             factors.append(factor if sign == "+" else Binary("*", Num(-1.0), factor))
         else:
             rest.append((sign, term))
-    whole = factors[0] if factors else Num(1.0)
-    for factor in factors[1:]:
-        whole = Binary("+", whole, factor)
+    whole = reduce(partial(Binary, "+"), factors) if factors else Num(1.0)
     if not any(of_row(e) and costly(e) for e in walk_expr(whole)):
         return body
     out: Expr = Binary("*", X, whole)
@@ -94,12 +93,7 @@ def _factors(expr: Expr) -> list[Expr]:
 
 
 def _times(parts: list[Expr]) -> Expr:
-    if not parts:
-        return Num(1.0)
-    first, *rest = parts
-    for part in rest:
-        first = Binary("*", first, part)
-    return first
+    return reduce(partial(Binary, "*"), parts) if parts else Num(1.0)
 
 
 def keep_rows(module: Module, found: Attention) -> Module:
@@ -161,12 +155,9 @@ def _with_rows(
     if not new:
         return call, []
     kept = [p for p in operands if p in free_names(body)]
-    places = [p for p in (ROW, KEY) if p in free_names(body)]
-    at = call.kwargs
-    if places:
-        places = [ROW, KEY]
-    else:
-        at = tuple(k for k in at if k[0] != "at")
+    placed = bool(free_names(body) & {ROW, KEY})
+    places = (ROW, KEY) if placed else ()
+    at = call.kwargs if placed else tuple(k for k in call.kwargs if k[0] != "at")
     given = (tiles[0], *(operands[p] for p in kept), *map(Name, new))
     params = (X.id, *kept, *new, *places)
     return replace(call, args=(*given, Lambda(params, body)), kwargs=at), list(new.values())
