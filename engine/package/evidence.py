@@ -107,8 +107,8 @@ def _compiled(details: Mapping[str, Any]) -> str:
     changed = "" if lines is None else f", {lines} of its lines changed"
     return (
         f"by {prose(compiler)} for {build.get('arch')}, with no more spills, no fewer resident "
-        "blocks and no matrix instruction less than before the edit; the source, read again, is "
-        f"the program that was run and proven{changed}."
+        "blocks and no kind of matrix instruction less than before the edit; the source, read "
+        f"again, is the program that was run and proven{changed}."
     )
 
 

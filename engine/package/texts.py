@@ -380,8 +380,8 @@ def _takes(
         f"Out: {gives}.",
         f"Built for {_built_words(info)}, on {_gpus(archs)}; Linux, Python 3.10 and "
         f"torch 2.6 or newer. Limits: {'; '.join(limits)}.",
-        "Another type, shape, head size or layout raises TypeError or ValueError, another GPU "
-        "RuntimeError. CPU tensors run the spec itself.",
+        "Another type, shape, head size or layout raises TypeError or ValueError, a GPU that it "
+        "has no code for RuntimeError. CPU tensors run the spec itself.",
     ]
 
 
