@@ -27,7 +27,7 @@ from engine.foreign.reference import Difference, Reference, compare, read_refere
 from engine.ptx.findings import Finding
 from engine.ptx.syntax import Module
 
-VALUES = ("random", "peaked")  # what a case that a person names is run with
+VALUES = ("random", "marked")  # what a case that a person names is run with
 ELEMENTS = ("bf16", "f16", "f32")  # of tensors whose type the caller chooses
 
 
@@ -198,7 +198,7 @@ def _prepared(
         entry = entries[""]
         said(f"compiling {asked.source.name} for {asked.flags.arch}")
         compiled = compile_kernel(asked.source, entry, asked.flags, tools, folder)
-        # Peaked values besides: of logits around 0 a cap is a line, within a half's rounding.
+        # Marked ones besides: of many keys one more or less is within a half's rounding.
         kinds = VALUES if reference is not None else VALUES[:1]
         each = ((dict(s), kind) for s in asked.sizes for kind in kinds)
         cases = [Case(s, n, kind) for n, (s, kind) in enumerate(each)] or usual_cases(
