@@ -34,9 +34,9 @@ class Case:
         return ", ".join(filter(None, said))
 
 
-# B, query heads, key heads, queries, keys: whole tiles of most kernels; one key more, in two batches
-# whose heads share keys; more queries than keys, inside of tiles; hardly any of both, in batches,
-# heads and key heads that are not as many, so that no stride is another one.
+# B, query heads, key heads, queries, keys: whole tiles of most kernels; one key more, in two
+# batches whose heads share keys; more queries than keys, inside of tiles; hardly any of both, in
+# batches, heads and key heads that are not as many, so that no stride is another one.
 _USUAL = (
     (1, 2, 1, 128, 128, "marked"), (2, 2, 1, 200, 257, "marked"), (1, 2, 2, 150, 70, "random"),
     (2, 6, 3, 5, 7, "random"),

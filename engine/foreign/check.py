@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -22,7 +23,7 @@ from engine.foreign.launcher import Launcher, read_launcher
 from engine.foreign.numbers.told import in_order
 from engine.foreign.numbers.where import Place, Places, Where, told_places
 from engine.foreign.reach import Launches, kernel_words, preprocessed, reached_functions
-from engine.foreign.record import Executed, execute, launched
+from engine.foreign.record import Executed, Process, execute, launched
 from engine.foreign.reference import Difference, Reference, compare, read_reference, want
 from engine.ptx.findings import Finding
 from engine.ptx.syntax import Module
@@ -88,8 +89,9 @@ class Asked:
 def check_kernel(
     asked: Asked, said: Callable[[str], None] = lambda text: None, child: Child | None = None
 ) -> Iterator[Checked]:
-    """Executes a kernel as PTX in each case, and compares what it wrote with its reference. Where
-    no case launches a kernel that the launcher reaches, cases that do are added, if some are found.
+    """Executes a kernel as PTX in each case, one after the other in one process, the smallest
+    first, and compares what it wrote with its reference. Where no case launches a kernel that the
+    launcher reaches, cases that do are added, if some are found.
 
     Args:
         child: the torch child that runs the reference; None: one of its own.
@@ -102,13 +104,13 @@ def check_kernel(
     """
     with _prepared(asked, said, child) as at:
         nvcc = at.compiled.seconds, at.compiled.processor
-        explained = False
+        explained, process = False, Process()
         for case in at.cases:
             entry, sizes = at.entries[case.dtype], complete(at.entries[case.dtype], case.sizes)
             if at.reference is None or at.child is None:
                 inputs = draw(entry, sizes)
                 _, made = execute(at.compiled, entry, sizes, inputs, {}, asked.flags.arch,
-                                  at.folder, memory_only=True)  # fmt: skip
+                                  at.folder, memory_only=True, process=process)  # fmt: skip
                 yield Checked(case, tuple(made), not_launched=at.not_launched, nvcc=nvcc,
                               module=at.compiled.module)  # fmt: skip
                 continue
@@ -120,7 +122,7 @@ def check_kernel(
                 continue
             outputs, made = execute(
                 at.compiled, entry, {**sizes, **wanted.sizes}, wanted.inputs, at.reference.scalars,
-                asked.flags.arch, at.folder,
+                asked.flags.arch, at.folder, process=process,
             )  # fmt: skip
             differences, errors = compare(wanted, entry, outputs)
             why: tuple[str, ...] = ()
@@ -149,7 +151,8 @@ def kernels_of_cases(
         InputError, MissingTool: as `check_kernel` does.
     """
     with _prepared(asked, said, child) as at:
-        return [(c, at.launches.of(c)) for c in at.cases if c.values == at.cases[0].values]
+        once = {(tuple(c.sizes.items()), c.dtype): c for c in reversed(at.cases)}
+        return [(c, at.launches.of(c)) for c in reversed(once.values())]
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +218,7 @@ def _prepared(
             asked, compiled.module, launches, cases, said, tools, folder
         )
         cases += [replace(c, values=kind) for c in more for kind in kinds]
+        cases.sort(key=lambda c: math.prod(c.sizes.values()))
         yield _Prepared(reference, child, entries, compiled, folder, launches, cases, not_launched)
 
 

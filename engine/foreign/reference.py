@@ -178,7 +178,8 @@ def compare(
             value = float(got[at]) if known[at] else None
             differences.append(
                 Difference(p.means, at, float(expected[at]), value, float(bound[at]),
-                           int(wrong.sum()), wrong.size, elements(wrong, ~known, "bhid"[: wrong.ndim]))
+                           int(wrong.sum()), wrong.size,
+                           elements(wrong, ~known, "bhid"[: wrong.ndim]))
             )  # fmt: skip
     return differences, errors
 

@@ -21,7 +21,7 @@ from engine.gates.g1_g2.marked_rows import MARKED, marked
 from engine.gates.runs.output_comparison import LSE_TOLERANCE, roundoff
 from engine.gates.runs.subject import as_declared
 from engine.spec import recipe_from_json
-from engine.spec.decks.deck_inputs import extent, make_inputs, with_own_sizes
+from engine.spec.decks.deck_inputs import Kind, extent, make_inputs, with_own_sizes
 from engine.spec.python.signature import Asked
 from engine.spec.recipes.recipe import Recipe
 from engine.spec.reference.oracle import expected, output_as_bhnd
@@ -40,11 +40,11 @@ def wanted(payload: Mapping[str, Any]) -> dict[str, Any]:
 
     Args:
         payload: the reference (`spec`, `options`, its `recipe` or None), `sizes`, how values are
-            drawn (`values`, a kind of `deck_inputs` or "marked", and `seed`), the kernel's type of each tensor that it takes (`types`, by
-            role or name), and the `folder` for NAME.npy of each, o.npy, and lse.npy where the
-            reference has one, with bounds of their errors by row (o_bound.npy, lse_bound.npy,
-            [B, Hq, Nq]); with `numbers` also products.npy, scores.npy and keep.npy, where O is the
-            softmax's plain sum.
+            drawn (`values`, a kind of `deck_inputs` or "marked", and `seed`), the kernel's type of
+            each tensor that it takes (`types`, by role or name), and the `folder` for NAME.npy of
+            each, o.npy, and lse.npy where the reference has one, with bounds of their errors by row
+            (o_bound.npy, lse_bound.npy, [B, Hq, Nq]); with `numbers` also products.npy, scores.npy
+            and keep.npy, where O is the softmax's plain sum.
 
     Returns:
         All sizes of the case, or why the reference has nothing to compare with (`skipped`).
@@ -60,7 +60,7 @@ def wanted(payload: Mapping[str, Any]) -> dict[str, Any]:
     sizes = with_own_sizes(asked.inputs, payload["sizes"])
     mark = payload["values"] == MARKED
     rows = mark and isinstance(asked, Recipe) and asked.weight is None
-    values = payload["values"] if not mark else "random" if rows else "peaked"
+    values: Kind = payload["values"] if not mark else "random" if rows else "peaked"
     inputs = make_inputs(asked, sizes, payload["seed"], values, element)
     kinds = torch.zeros([sizes[n] for n in ("B", "Hq", "Nq")], dtype=torch.int64)
     if rows and isinstance(asked, Recipe):
@@ -95,10 +95,11 @@ def wanted(payload: Mapping[str, Any]) -> dict[str, Any]:
     # Rows that keep no key are 0, whatever the reference makes of them.
     o, plain = (t.masked_fill(empty[..., None], 0.0) for t in (o, plain))
     if not bool(o.isfinite().all()):
-        bad = _first(~o.isfinite())
-        return {"skipped": f"the reference is {float(o[bad])} at {_place(bad)}, where keys are kept"}
+        at = tuple(int(n) for n in (~o.isfinite()).nonzero()[0])
+        place = ", ".join(f"{name}={n}" for name, n in zip("bhid", at, strict=True))
+        return {"skipped": f"the reference is {float(o[at])} at {place}, where keys are kept"}
     o_bound, lse_bound = torch.zeros(kinds.shape).double(), torch.zeros(kinds.shape).double()
-    for kind in kinds.unique():
+    for kind in set(kinds.flatten().tolist()):
         at = kinds == kind
         most, sums = _largest(o[at]), 1.0 if lse is None else max(1.0, _largest(lse[at]))
         # A score is a float32 in every kernel: what its last places are is a share of a weight.
@@ -121,14 +122,6 @@ def _output(spec: Path, asked: Asked, sizes: Mapping[str, int], o: Tensor) -> Te
             f"{' '.join(asked.output_dims)}", fix="return O in the declared shape",
         )  # fmt: skip
     return output_as_bhnd(asked, o)
-
-
-def _first(wrong: Tensor) -> tuple[int, ...]:
-    return tuple(int(n) for n in wrong.nonzero()[0])
-
-
-def _place(at: tuple[int, ...]) -> str:
-    return ", ".join(f"{name}={n}" for name, n in zip("bhid", at, strict=True))
 
 
 def _plain(asked: Recipe) -> bool:
