@@ -101,7 +101,7 @@ def _add_sub(function: Function) -> Decoder:
         if site.type[0] == "f":
             site.takes(ROUNDINGS, "ftz", "sat")
             if way := _way(site):
-                one, sign = np.float32(1), function(np.float32(0), np.float32(1))
+                one, sign = np.ones(1, np.float32), function(np.float32(0), np.float32(1))
                 return _float(site, lambda a, b: directed_fma32(a, one, sign * b, way), 2)
             return _float(site, function, 2)
         site.takes()

@@ -137,6 +137,20 @@ join:
     assert target[:4].tolist() == [9, 8, 9, 8]
 
 
+@pytest.mark.parametrize("choose", [0x3210, 0x7654, 0x0426, 0x4180, 0xFFFF])
+def test_bytes_that_a_constant_chooses_are_those_that_a_register_chooses(choose: int) -> None:
+    target, done = execute(f"""
+	mul.lo.u32 %r3, %r0, 0x9E3779B1;
+	mul.lo.u32 %r4, %r0, 0x85EBCA6B;
+	mov.u32 %r5, {choose};
+	prmt.b32 %r6, %r3, %r4, %r5;
+	prmt.b32 %r7, %r3, %r4, {choose};
+	sub.u32 %r5, %r6, %r7;
+	st.global.u32 [%d4], %r5;
+""")
+    assert not done.findings and not target[:64].any()
+
+
 def test_a_barrier_that_not_all_reach_is_a_deadlock() -> None:
     _, done = execute("\tsetp.lt.u32 %p0, %r0, 32;\n\t@%p0 bar.sync 1, 64;\n")
     assert kinds(done) == {"deadlock"}

@@ -202,28 +202,34 @@ def test_no_edit_is_the_same_bytes_and_what_is_no_edit_of_scores_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("whole", "built"), [(True, [True]), (False, [True]), (True, [False, True])]
+    ("dropped", "built"),
+    [("score", [True]), ("", [True]), ("score", [False, True]), ("-inf", [True])],
 )
 def test_a_mask_that_the_source_has_after_the_place_is_not_written_again(
-    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: bool, built: list[bool]
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dropped: str, built: list[bool]
 ) -> None:
     """But for a place that not all scores reach, or where the build without it loses something."""
 
     def found(asked: Asked, said: object) -> Found:
         own = pointed(asked, said)
-        return replace(own, hooks=tuple(replace(h, whole=whole) for h in own.hooks))
+        return replace(own, hooks=tuple(replace(h, dropped=dropped) for h in own.hooks))
 
     monkeypatch.setattr(executed_work, "find", found)
-    written = not whole or not built[0]
+    written = not dropped or not built[0]
     monkeypatch.setattr(executed_work, "judge_build", lambda was, now: Outcome(built.pop(0), ""))
     source = tmp_path / "plain.cu"
     text = SOURCE.read_text("utf-8")
     put = "      s[n] = dot;"
-    source.write_text(text.replace(put, f"      if (first + n > row) dot = -1e30f;\n{put}"))
+    before = "      dot *= scale;"
+    text = (text.replace(before, f"      if (first + n > row) dot = -INFINITY;\n{before}")
+            if dropped == "-inf" else
+            text.replace(put, f"      if (first + n > row) dot = -1e30f;\n{put}"))  # fmt: skip
+    source.write_text(text)
     work = opened(bench, imported(tmp_path / "causal", source, "causal"), "softcap_causal")
     proposal = work.propose_by_rules()
     (hunk,) = proposal.hunks
     assert "tanhf" in hunk.after and ("if (key > row) dot" in hunk.after) is written
+    assert ("fmaf(dot, " in hunk.after) is (dropped == "-inf")
     assert not built
     work.accept_all(proposal)
     assert work.judge_target().passed
