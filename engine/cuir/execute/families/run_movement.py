@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import Any
 
 import torch
@@ -55,9 +56,11 @@ def copy_async_rows(part: Any, out: Any, dst: Shared, src: GmemTile, begin: int,
 
 
 def rows_between(data: Tensor, first: int, step: int, begin: int, end: int) -> Tensor:
-    """The tensor's rows `first`, `first + step`, ... with zeros for those outside [begin, end)."""
-    at = first + step * torch.arange(data.shape[0])
-    return torch.where(((at >= begin) & (at < end))[:, None], data, 0.0)
+    """The tensor's rows `first`, `first + step`, ... made zeros where outside [begin, end)."""
+    rows = range(first, first + step * data.shape[0], step)
+    data[: bisect_left(rows, begin)] = 0.0
+    data[bisect_left(rows, end) :] = 0.0
+    return data
 
 
 def _start_copy(part: Any, dst: Shared, src: GmemTile, data: Tensor) -> None:
