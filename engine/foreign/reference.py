@@ -126,7 +126,11 @@ def want(
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The first element of an output that is wrong, how many are, and which in words."""
+    """The first element of an output that is wrong, how many are, and which in words.
+
+    Args:
+        elements: which are wrong, in the order [B, Hq, Nq, Dv]; `nans`: which of them are NaN.
+    """
 
     tensor: str
     at: tuple[int, ...]
@@ -136,6 +140,8 @@ class Difference:
     wrong: int
     of: int
     which: str
+    elements: Array = field(repr=False, compare=False)
+    nans: Array = field(repr=False, compare=False)
 
     def __str__(self) -> str:
         place = ", ".join(f"{n}={x}" for n, x in zip("bhid", self.at, strict=False))
@@ -173,7 +179,8 @@ def compare(
             value = float(got[at]) if known[at] else None
             differences.append(
                 Difference(p.means, at, float(expected[at]), value, bound, int(wrong.sum()),
-                           wrong.size, elements(wrong, ~known, "bhid"[: wrong.ndim]))
+                           wrong.size, elements(wrong, ~known, "bhid"[: wrong.ndim]), wrong,
+                           wrong & known & np.isnan(got))
             )  # fmt: skip
     return differences, errors
 
