@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -21,12 +22,12 @@ from engine.foreign.includes import reached, read_included
 from engine.foreign.launcher import Launcher, read_launcher
 from engine.foreign.numbers.where import Place, Places, Where, told_places
 from engine.foreign.reach import Launches, kernel_words, preprocessed, reached_functions
-from engine.foreign.record import Executed, execute, launched
+from engine.foreign.record import Executed, Process, execute, launched
 from engine.foreign.reference import Difference, Reference, compare, read_reference, want
 from engine.ptx.findings import Finding
 from engine.ptx.syntax import Module
 
-VALUES = ("random", "peaked")  # what a case that a person names is run with
+VALUES = ("random", "marked")  # what a case that a person names is run with
 ELEMENTS = ("bf16", "f16", "f32")  # of tensors whose type the caller chooses
 
 
@@ -87,8 +88,9 @@ class Asked:
 def check_kernel(
     asked: Asked, said: Callable[[str], None] = lambda text: None, child: Child | None = None
 ) -> Iterator[Checked]:
-    """Executes a kernel as PTX in each case, and compares what it wrote with its reference. Where
-    no case launches a kernel that the launcher reaches, cases that do are added, if some are found.
+    """Executes a kernel as PTX in each case, one after the other in one process, the smallest
+    first, and compares what it wrote with its reference. Where no case launches a kernel that the
+    launcher reaches, cases that do are added, if some are found.
 
     Args:
         child: the torch child that runs the reference; None: one of its own.
@@ -101,13 +103,13 @@ def check_kernel(
     """
     with _prepared(asked, said, child) as at:
         nvcc = at.compiled.seconds, at.compiled.processor
-        explained = False
+        explained, process = False, Process()
         for case in at.cases:
             entry, sizes = at.entries[case.dtype], complete(at.entries[case.dtype], case.sizes)
             if at.reference is None or at.child is None:
                 inputs = draw(entry, sizes)
                 _, made = execute(at.compiled, entry, sizes, inputs, {}, asked.flags.arch,
-                                  at.folder, memory_only=True)  # fmt: skip
+                                  at.folder, memory_only=True, process=process)  # fmt: skip
                 yield Checked(case, tuple(made), not_launched=at.not_launched, nvcc=nvcc,
                               module=at.compiled.module)  # fmt: skip
                 continue
@@ -119,7 +121,7 @@ def check_kernel(
                 continue
             outputs, made = execute(
                 at.compiled, entry, {**sizes, **wanted.sizes}, wanted.inputs, at.reference.scalars,
-                asked.flags.arch, at.folder,
+                asked.flags.arch, at.folder, process=process,
             )  # fmt: skip
             differences, errors = compare(wanted, entry, outputs)
             why: tuple[str, ...] = ()
@@ -148,7 +150,8 @@ def kernels_of_cases(
         InputError, MissingTool: as `check_kernel` does.
     """
     with _prepared(asked, said, child) as at:
-        return [(c, at.launches.of(c)) for c in at.cases if c.values == at.cases[0].values]
+        once = {(tuple(c.sizes.items()), c.dtype): c for c in reversed(at.cases)}
+        return [(c, at.launches.of(c)) for c in reversed(once.values())]
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +200,7 @@ def _prepared(
         entry = entries[""]
         said(f"compiling {asked.source.name} for {asked.flags.arch}")
         compiled = compile_kernel(asked.source, entry, asked.flags, tools, folder)
-        # Peaked values besides: of logits around 0 a cap is a line, within a half's rounding.
+        # Marked ones besides: of many keys one more or less is within a half's rounding.
         kinds = VALUES if reference is not None else VALUES[:1]
         each = ((dict(s), kind) for s in asked.sizes for kind in kinds)
         cases = [Case(s, n, kind) for n, (s, kind) in enumerate(each)] or usual_cases(
@@ -214,6 +217,7 @@ def _prepared(
             asked, compiled.module, launches, cases, said, tools, folder
         )
         cases += [replace(c, values=kind) for c in more for kind in kinds]
+        cases.sort(key=lambda c: math.prod(c.sizes.values()))
         yield _Prepared(reference, child, entries, compiled, folder, launches, cases, not_launched)
 
 
