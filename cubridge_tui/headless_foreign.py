@@ -89,12 +89,15 @@ def check_and_report(asked: Asked, as_json: bool) -> int:
             "unproven": [{"opcode": o, "place": line} for o, line in unproven.items()],
         })  # fmt: skip
     else:
-        show(f"{asked.source}: {told.verdict(reference and reference.name)}{_not_run(not_launched)}")
+        verdict = told.verdict(reference.name if reference else None)
+        show(f"{asked.source}: {verdict}{_not_run(not_launched)}")
     return GATE_FAILED if told.found else PASSED if passed or reference is None else GATE_MISSING
 
 
 def _not_run(kernels: Sequence[str]) -> str:
-    return f"; not run, since no size was found that launches it: {', '.join(kernels)}" * bool(kernels)
+    return (
+        f"; not run: {', '.join(kernels)}: no size was found that launches them" if kernels else ""
+    )
 
 
 class Told:
@@ -154,7 +157,9 @@ class Told:
         many = f"{ran} case{'s' * (ran > 1)}"
         if self.found:
             what = [f"{found} finding{'s' * (found > 1)}"] if found else []
-            what += [f"{' and '.join(n.upper() for n in self._outputs)} wrong"] * bool(self._outputs)
+            what += [f"{' and '.join(n.upper() for n in self._outputs)} wrong"] * bool(
+                self._outputs
+            )
             where = f"{', '.join(what)}, in {len(self._bad)} of {many}"
             return where if reference is None else f"G1 fails: {where}"
         if reference is None:
