@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from engine.ptx.syntax import Instruction
 
 PASSED, FAILED = 0, 1
+ARCH = "sm_90a"  # where none is named
 
 
 def kernel_options(parser: argparse.ArgumentParser) -> None:
@@ -23,15 +24,19 @@ def kernel_options(parser: argparse.ArgumentParser) -> None:
     cuda.add_argument("--reference", metavar="SPEC",
                       help="what it computes: a PyTorch function, or a bundled spec")  # fmt: skip
     cuda.add_argument("--launcher", default="launch", help="the C++ function that launches it")
-    cuda.add_argument("--arch", help="the arch to build for (of a CUDA source: sm_90a)")
-    cuda.add_argument("-I", dest="includes", action="append", default=[], metavar="FOLDER")
-    cuda.add_argument("-D", dest="macros", action="append", default=[], metavar="MACRO")
+    cuda.add_argument("--arch", help=f"the arch to build for (of a CUDA source: {ARCH})")
+    cuda.add_argument("-I", dest="includes", action="append", default=[], metavar="FOLDER",
+                      help="a folder of headers; may be repeated")  # fmt: skip
+    cuda.add_argument("-D", dest="macros", action="append", default=[], metavar="MACRO",
+                      help="a macro to define: NAME or NAME=VALUE; may be repeated")  # fmt: skip
     cuda.add_argument("--nvcc", action="append", default=[], metavar="FLAG",
                       help="a further flag of nvcc, such as --nvcc=-std=c++20")  # fmt: skip
     cuda.add_argument("--tensor", action="append", default=[], metavar="NAME=DIMS",
                       help='the shape of a further tensor: m="B Hq Nq"')  # fmt: skip
     cuda.add_argument("--sizes", action="append", default=[], metavar="SIZES",
-                      help='one case: "B=1 Hq=2 Nq=64 Nk=64 D=64"; may be repeated')  # fmt: skip
+                      help='a case in place of the usual ones: "B=1 Hq=2 Nq=64 Nk=64 D=64"; or, '
+                      'without a length, what is other in them: "causal=1"; may be repeated'
+                      )  # fmt: skip
     cuda.add_argument("--head-dim", type=head_dim, help="the head size (of a CUDA source: 64)")
     cuda.add_argument("--dtype", choices=("bf16", "f16", "f32"),
                       help="the element type (of void* and torch::Tensor: bf16)")  # fmt: skip
@@ -49,7 +54,7 @@ def asked_from(path: Path, args: argparse.Namespace) -> Asked:
     ]
     return Asked(
         path,
-        Flags(args.arch or "sm_90a", tuple(args.includes), tuple(args.macros), tuple(args.nvcc)),
+        Flags(args.arch or ARCH, tuple(args.includes), tuple(args.macros), tuple(args.nvcc)),
         args.launcher,
         find_spec(args.reference) if args.reference else None,
         dict(_pair(text, "--tensor") for text in args.tensor),
@@ -59,8 +64,12 @@ def asked_from(path: Path, args: argparse.Namespace) -> Asked:
     )
 
 
-def check_and_report(asked: Asked, as_json: bool) -> int:
-    """Runs the kernel's cases, and shows what was found."""
+def check_and_report(asked: Asked, as_json: bool) -> tuple[int, list[dict[str, int]]]:
+    """Runs the kernel's cases, and shows what was found.
+
+    Returns:
+        The exit status, and the sizes that were run.
+    """
     from engine.foreign.check import check_kernel, place
 
     path, cases = asked.source, []
@@ -68,8 +77,11 @@ def check_and_report(asked: Asked, as_json: bool) -> int:
     told: set[str] = set()
     not_launched: tuple[str, ...] = ()
     unproven: dict[str, Instruction] = {}
-    for checked in check_kernel(asked, say):
+    sizes: dict[str, dict[str, int]] = {}
+    for checked in check_kernel(asked, say, more=True):
         _narrate(checked)
+        if not checked.case.dtype:
+            sizes[str(checked.case.sizes)] = dict(checked.case.sizes)
         for launch in checked.launches:
             unproven = {at.opcode: at for at in launch.unproven} | unproven
         row, lines = _reported(checked, path)
@@ -106,7 +118,7 @@ def check_and_report(asked: Asked, as_json: bool) -> int:
         say(f"no size was found that launches {kernel}: nothing is known of it")
     for opcode, at in unproven.items():
         say(f"{place(at, path)}: {opcode} is executed as the PTX manual says: no GPU was asked")
-    return FAILED if found or passed is False else PASSED
+    return FAILED if found or passed is False else PASSED, list(sizes.values())
 
 
 def find_and_report(asked: Asked, as_json: bool) -> int:
