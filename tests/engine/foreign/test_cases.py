@@ -16,8 +16,9 @@ APART = read_launcher(
     "{}",
     "a.cu", "launch", {}, "f32", sizes=("causal",),
 )  # fmt: skip
-ONE = read_launcher(f"void launch({POINTERS}int B, int Hq, int N, int D) {{}}", "a.cu", "launch", {},
-                    "f32")  # fmt: skip
+ONE = read_launcher(
+    f"void launch({POINTERS}int B, int Hq, int N, int D) {{}}", "a.cu", "launch", {}, "f32"
+)
 SQUARE = {"B": 1, "Hq": 2, "Hkv": 2, "Nq": 16, "Nk": 16, "D": 8, "causal": 1}
 
 

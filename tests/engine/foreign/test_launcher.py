@@ -94,9 +94,9 @@ def test_all_that_names_do_not_say_is_in_one_message() -> None:
 
 
 def test_usual_names_of_dimensions_are_known() -> None:
-    launcher = read("void launch(int batch, int heads_q, int num_heads_kv, int len_q, int seqlen_k, "
-                    "int head_dim, int heads) {}", sizes=("heads",))  # fmt: skip
-    means = [p.means for p in launcher.parameters]
+    sizes = ("batch", "heads_q", "num_heads_kv", "len_q", "seqlen_k", "head_dim", "heads")
+    text = f"void launch({', '.join(f'int {name}' for name in sizes)}) {{}}"
+    means = [p.means for p in read(text, sizes=("heads",)).parameters]
     assert means == ["B", "Hq", "Hkv", "Nq", "Nk", "D", "Hq"]
 
 
