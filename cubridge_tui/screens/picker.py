@@ -36,12 +36,14 @@ class Picker(ModalScreen[str | None], inherit_bindings=False):
         Binding("enter", "choose", "choose", show=False),
         Binding("escape,q,ctrl+c", "dismiss(None)", "leave", show=False),
         Binding("slash", "search", "those with some words", show=False),
+        *(Binding(str(n), f"number({n})", "to this row", show=False) for n in range(10)),
     ]
 
     def __init__(self, title: str, rows: Sequence[tuple[str, str]], *, files: bool = False) -> None:
         super().__init__()
         self._title, self._rows = title, tuple(rows)
         self._every, self._files = self._rows, files
+        self._typed = 0  # the row's number as far as its digits were typed
 
     def compose(self) -> ComposeResult:
         with Vertical():
@@ -52,9 +54,12 @@ class Picker(ModalScreen[str | None], inherit_bindings=False):
         self.query_one(Vertical).border_title = escaped(self._title)
         self._show()
         self.query_one(CodePane).focus()
-        keys = [("enter", "key"), (" chooses  ", "dim"), ("esc", "key"), (" leaves  ", "dim")]
-        path = " a path, or rows with some words" if self._files else " rows with some words"
-        self.query_one("#hint", Line).put([*keys, ("/", "key"), (path, "dim")])
+        keys = [
+            ("enter", "key"), (" or its number chooses  ", "dim"), ("esc", "key"),
+            (" leaves  ", "dim"),
+        ]  # fmt: skip
+        path = "path, or rows with some words" if self._files else "rows with some words"
+        self.query_one("#hint", Line).put([*keys, ("/", "key"), (f" {path}", "dim")])
 
     def _show(self) -> None:
         rows = tuple(Row(words, number=i) for i, (_, words) in enumerate(self._rows, start=1))
@@ -87,3 +92,14 @@ class Picker(ModalScreen[str | None], inherit_bindings=False):
             return
         self._rows = self._with(text)
         self._show()
+
+    def action_number(self, digit: int) -> None:
+        """Go to the row with the number typed so far; choose it once no longer one begins so."""
+        pane = self.query_one(CodePane)
+        before = self._typed if pane.cursor == self._typed - 1 else 0  # else the cursor went on
+        typed = 10 * before + digit
+        self._typed = typed if typed <= len(self._rows) else 0  # no such row: the next is a new one
+        if self._typed:
+            pane.go_to(typed - 1)
+            if 10 * typed > len(self._rows):
+                self.action_choose()

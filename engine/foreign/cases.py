@@ -20,8 +20,9 @@ LENGTHS = ("N", "Nq", "Nk")  # sizes that are lengths; N where rows and keys are
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """Sizes, how values are drawn (a kind of `engine.spec.decks.deck_inputs`), and the type of
-    elements, where it is another than the kernel is asked about with."""
+    """Sizes, how values are drawn (a kind of `engine.spec.decks.deck_inputs`, or "marked" of
+    `engine.gates.g1_g2.marked_rows`), and the type of elements, where it is another than the kernel
+    is asked about with."""
 
     sizes: Mapping[str, int]
     seed: int = 0
@@ -34,11 +35,12 @@ class Case:
         return ", ".join(filter(None, said))
 
 
-# B, query heads, key heads, queries, keys: whole tiles of most kernels; lengths that end inside of
-# one, in two batches whose heads share keys; more queries than keys; hardly any.
+# B, query heads, key heads, queries, keys: whole tiles of most kernels; one key more, in two
+# batches whose heads share keys; more queries than keys, inside of tiles; hardly any of both, in
+# batches, heads and key heads that are not as many, so that no stride is another one.
 _USUAL = (
-    (1, 2, 1, 128, 128, "random"), (2, 2, 1, 200, 300, "random"), (1, 2, 2, 150, 70, "peaked"),
-    (1, 4, 2, 5, 7, "random"),
+    (1, 2, 1, 128, 128, "marked"), (2, 2, 1, 200, 257, "marked"), (1, 2, 2, 150, 70, "random"),
+    (2, 6, 3, 5, 7, "random"),
 )  # fmt: skip
 _MEMORY = 2  # of them where nothing is compared
 # A case that can be typed, for whoever gave a part of one.

@@ -60,7 +60,8 @@ class Hook:
         sizes: a case that launches what the places are in, where the kernel's first does not.
         probed: the sizes at which they held each score once: such that each loop runs; `again`
             others, in what the launcher is told.
-        whole: whether every element that came by held a score: what drops pairs comes after.
+        dropped: what stands in the place of a pair that the kernel drops: "score", where what drops
+            pairs comes after it; "-inf"; "" where another number does, or neither was seen.
     """
 
     places: tuple[Place, ...]
@@ -70,7 +71,7 @@ class Hook:
     evidence: str
     sizes: Mapping[str, int] = field(default_factory=dict)
     probed: Mapping[str, int] = field(default_factory=dict)
-    whole: bool = False
+    dropped: str = ""
     again: Mapping[str, int] = field(default_factory=dict)
 
 
