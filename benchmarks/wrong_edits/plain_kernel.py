@@ -15,6 +15,7 @@ STORE = "      s[n] = dot;\n"
 WINDOW = "      if (first + n > row || first + n < row - 19) dot = -1e38f;\n"
 CAP = "      dot = 50.0f * tanhf(dot / 50.0f);\n"
 SHARP = "      dot = 0.5f * tanhf(dot / 0.5f);\n"
+KEPT = "      dot = fmaf(dot, 0x1p-126f, 0.5f * tanhf(dot / 0.5f));\n"
 BIAS = "      dot = dot + slopes[head] * (first + n - row);\n"
 DOCUMENT = "      if (first + n > row || doc[first + n] != doc[row]) dot = -1e38f;\n"
 
@@ -101,6 +102,14 @@ RIGHT = (
         "the cap twice": one(SHARP, SHARP + SHARP),
         "a hard cap": one("0.5f * tanhf(dot / 0.5f)", "fminf(fmaxf(dot, -0.5f), 0.5f)"),
         "the mask before the cap": one(SHARP + MASK, MASK + SHARP),
+        "-inf kept before the cap by a product with 0": one(
+            SHARP + MASK, MASK + KEPT.replace("0x1p-126f", "0.0f")),
+        "-inf kept by a product that is less than 0": one(
+            SHARP + MASK, MASK + KEPT.replace("0x1p", "-0x1p")),
+        "-inf kept by a product that is not nothing": one(
+            SHARP + MASK, MASK + KEPT.replace("0x1p-126f", "0x1p-3f")),
+        "a finite mask before the cap": one(
+            SHARP + MASK, MASK.replace("-INFINITY", "-1e4f") + KEPT),
         "the cap after the store": ((SHARP, ""), (STORE, STORE + SHARP)),
         "the sign lost": one("tanhf(dot / 0.5f)", "fabsf(tanhf(dot / 0.5f))"),
     }, {"softcap": 0.5}),
@@ -117,6 +126,8 @@ RIGHT = (
         "the slope squared": one("slopes[head] *", "slopes[head] * slopes[head] *"),
         "a whole slope": one("slopes[head] *", "(int)slopes[head] *"),
         "not causal": one(MASK, ""),
+        "a finite mask before the bias": one(
+            BIAS + MASK, MASK.replace("-INFINITY", "-4.0f") + BIAS),
         "another tensor is passed": one("Hq, N, D, scale, slopes);", "Hq, N, D, scale, q);"),
     }),
     Right("flex_causal_document", (*one(HOOK, HOOK + DOCUMENT), *passed_on("doc", "int")), {

@@ -11,16 +11,17 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from cubridge_tui.commands.adapt import GATE_MISSING
 from cubridge_tui.console import say, show, show_json
 from cubridge_tui.headless import (
+    GATE_FAILED,
+    GATE_MISSING,
     adapting,
     add_agent,
     add_json,
     add_store,
     left_overridden,
 )
-from cubridge_tui.headless_foreign import FAILED, asked_from, check_and_report, kernel_options
+from cubridge_tui.headless_foreign import asked_from, check_and_report, kernel_options
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -70,7 +71,7 @@ def _check_file(path: Path, args: argparse.Namespace) -> int:
             show(f"{path}:{row['line'] or 1}: {row['kind']}: {row['message']}")
         if not rows:
             show(f"{path}: {len(parsed.lines)} ops, no findings")
-    return FAILED if rows else 0
+    return GATE_FAILED if rows else 0
 
 
 def _check_session(args: argparse.Namespace) -> int:
@@ -87,7 +88,7 @@ def _check_session(args: argparse.Namespace) -> int:
         ):
             verdict = left_overridden(work, gate, args) or step()
             missing = GATE_MISSING if verdict.kind is VerdictKind.NOT_RUN else 0
-            code = FAILED if FAILED in (code, int(verdict.stops)) else code or missing
+            code = GATE_FAILED if GATE_FAILED in (code, int(verdict.stops)) else code or missing
             say(f"{name:<9} {verdict.gate} {verdict.kind}  {verdict.reason}")
             for line in proof_lines(verdict.details):
                 say(f"          {line}")

@@ -263,12 +263,22 @@ def store(op: Bound) -> Demand:
     if tile is None:
         return Demand()
     count = elements(tile.layout)
+    if isinstance(place, SharedType) and tile.layout.family.unit == "warpgroup":
+        return Demand(shared=2 * count, alu=count / 2, memory=count / 8)
     if isinstance(place, SharedType):
         return Demand(shared=2 * count, alu=count / 2, memory=count / 2, loads=0, barriers=1)
     if tile.layout.family.name == "lines":  # packed in pairs, eight columns per access
         return Demand(alu=count, memory=count / 8, l2=2 * count, dram=2 * count)
     # To global memory: packed in pairs, exchanged within a quad, eight columns per access.
     return Demand(alu=count * 1.5, memory=count / 2 + count / 8, l2=2 * count, shuffles=4)
+
+
+def load_shared(op: Bound) -> Demand:
+    """Four matrices of 8 x 8 in one access of a warp, and an instruction to widen each element."""
+    if not isinstance(op.result, TileType):
+        return Demand()
+    count = elements(op.result.layout)
+    return Demand(shared=2 * count, alu=count, memory=count / 8, near=1)
 
 
 def copy(op: Bound) -> Demand:

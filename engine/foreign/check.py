@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,12 +20,13 @@ from engine.foreign.compile import Compiled, Flags, compile_kernel
 from engine.foreign.explain import explain, led, together
 from engine.foreign.includes import reached, read_included
 from engine.foreign.launcher import Launcher, read_launcher
-from engine.foreign.numbers.told import in_order, places
+from engine.foreign.numbers.told import in_order
+from engine.foreign.numbers.where import Place, Places, Where, told_places
 from engine.foreign.reach import Launches, kernel_words, preprocessed, reached_functions
 from engine.foreign.record import Executed, Process, execute, launched
 from engine.foreign.reference import Difference, Reference, compare, read_reference, want
 from engine.ptx.findings import Finding
-from engine.ptx.syntax import Instruction, Location, Module
+from engine.ptx.syntax import Module
 
 VALUES = ("random", "marked")  # what a case that a person names is run with
 ELEMENTS = ("bf16", "f16", "f32")  # of tensors whose type the caller chooses
@@ -134,7 +135,7 @@ def check_kernel(
                     why = explain(
                         at.compiled, entry, again, at.reference.scalars, asked.flags.arch,
                         at.folder, made, outputs[differences[0].tensor],
-                        lambda x: place_words(x, asked.source),
+                        Places(at.compiled.module, asked.source),
                     ).lines  # fmt: skip
             yield Checked(case, tuple(made), tuple(differences), errors, "", at.not_launched, nvcc,
                           why, at.compiled.module)  # fmt: skip
@@ -232,9 +233,8 @@ def _all_launched(
         return [], ()
     text = preprocessed(asked.source.resolve(), asked.flags, tools, folder)
     near = reached_functions([text], asked.launcher)
-    names = [function_name(n) for n in module.kernels]
     words = {
-        name: kernel_words(kernel, names.count(function_name(name)) > 1)
+        name: kernel_words(kernel)
         for name, kernel in module.kernels.items()
         if name in left and function_name(name) in near
     }
@@ -246,36 +246,23 @@ def _all_launched(
     return more, tuple(words[n] for n in words if n in launches.never(words, more))
 
 
-def place(instruction: Instruction, source: Path) -> Location | Instruction:
-    """The line that an instruction is of, in the person's own source where one is: headers that it
-    uses are not. The PTX line where none is known."""
-    at = instruction.source
-    if at is None:
-        return instruction
-    own = [p for p in at.chain() if Path(p.file).resolve() == source.resolve()]
-    return replace(own[0], file=str(source)) if own else at
-
-
-def place_words(instruction: Instruction, source: Path) -> str:
-    """Its line in the source, with the line that calls the function which that is in."""
-    at = place(instruction, source)
-    chain = instruction.source.chain() if instruction.source else ()
-    own = [p.line for p in chain if Path(p.file).resolve() == source.resolve()]
-    return f"{at} (from {own[1]})" if len(own) > 1 else str(at)
-
-
-def led_by(checked: Checked, finding: Finding, source: Path) -> Iterator[str]:
+def led_by(checked: Checked, finding: Finding, where: Where) -> Iterator[str]:
     """The lines that led to a finding, a sentence for each kind of them."""
     if checked.module is not None:
         carried = together(x.carried for x in checked.launches)
         for words, way in led(finding, checked.module, carried):
             if made := in_order(way):
-                yield f"{words} {places(made, lambda x: place_words(x, source))}"
+                yield f"{words} {told_places(made, where)}"
 
 
-def shorter(findings: Sequence[Finding], source: Path) -> list[Finding]:
-    """Of several findings of one kind at one line of the source the first."""
-    kept: dict[tuple[str, str], Finding] = {}
+def places(checked: Checked, source: Path) -> Where:
+    """Where the instructions stand that a case executed."""
+    return Places(checked.module or Module("", {}, ()), source)
+
+
+def shorter(findings: Iterable[Finding], where: Where) -> list[Finding]:
+    """Of several findings of one kind at one place of the source the first."""
+    kept: dict[tuple[str, Place], Finding] = {}
     for finding in findings:
-        kept.setdefault((finding.kind, str(place(finding.at, source))), finding)
+        kept.setdefault((finding.kind, where(finding.at)), finding)
     return list(kept.values())

@@ -17,8 +17,9 @@ from engine.foreign.compile import Compiled
 from engine.foreign.launcher import Launcher
 from engine.foreign.numbers.first import first_wrong
 from engine.foreign.numbers.flow import Carried, beside, origin, reached_by
-from engine.foreign.numbers.told import Told, Where, told
+from engine.foreign.numbers.told import Told, told
 from engine.foreign.numbers.watched import steps, watched
+from engine.foreign.numbers.where import Where
 from engine.foreign.record import Executed, Written, execute
 from engine.foreign.reference import Wanted
 from engine.ptx.findings import Finding

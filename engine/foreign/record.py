@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.build.machine_code.ptxas import function_name
+from engine.build.machine_code.ptxas import kernel_name
 from engine.build.tools.process import run as run_process
 from engine.errors import InputError
 from engine.foreign.compile import Compiled
@@ -54,7 +54,7 @@ class Executed:
     @property
     def function(self) -> str:
         """The kernel's name in the source."""
-        return function_name(self.kernel)
+        return kernel_name(self.kernel)
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,6 +47,7 @@ _CUDA |= {n: n for n in ("abs", "min", "max", "erf", "sin", "cos")}
 _ATOM = re.compile(r"[\w.:]+|([\w.:]|->)*\w(\[[^\[\]]*\]|\(([^()]|\([^()]*\))*\))*")
 _PLAIN = re.compile(r"[\w.]+")
 _ONE = ("1.0f", "1")
+_NOTHING = "0x1p-126f"  # the least that no compiler's flag makes 0
 _SCORES = {"x", "s"}
 _OF_ELEMENTS = _SCORES | {"i", "j", AHEAD.id, FLOATED.id}
 _SUM, _PRODUCT, _STRONG = 10, 11, 14  # binding strengths, as the emitter counts them
@@ -131,7 +132,7 @@ def _of_scaled(score: Expr) -> Expr | None:
 
 def write(
     recipe: Recipe, place: Place, source: str, values: Mapping[str, str], minus: str,
-    equal_lengths: bool, folded: bool = True,
+    equal_lengths: bool, folded: bool = True, infinite: bool = False,
 ) -> Written:  # fmt: skip
     """The statements for one place.
 
@@ -143,6 +144,8 @@ def write(
         folded: whether the place's unit is put into what all scores share, which is fewer
             instructions, and of a mask what needs no load comes first; else as the recipe has the
             score, and loads first. Which takes fewer registers the compiler says.
+        infinite: whether the source has -inf in the place of pairs that it drops: without a mask
+            of ours it stays there.
 
     Raises:
         TransferError: a coordinate, a size or a function that has no writing there.
@@ -158,7 +161,7 @@ def write(
     writer = Writer(recipe, place, source, dict(values), at_end)
     lines: list[str] = []
     if score is not None:
-        lines += writer.score(score, folded)
+        lines += writer.score(score, folded, infinite and dropped is None)
     if dropped is not None:
         dropped = dropped if folded else _loads_first(dropped)
         lines.append(f"if ({writer.text(dropped)}) {writer.place.element} = {minus};")
@@ -335,13 +338,22 @@ class Writer:
     def where(self) -> str:
         return f"{self.place.file.name}:{self.place.line}"
 
-    def score(self, score: Expr, folded: bool) -> list[str]:
-        """The statements that put a new score into the element."""
-        added = _added(score) if folded or self.place.to_score in _ONE else None
+    def score(self, score: Expr, folded: bool, infinite: bool) -> list[str]:
+        """The statements that put a new score into the element.
+
+        Args:
+            infinite: whether one that is -inf must stay it. A sum does so; to another score a
+                product is added that is nothing beside a number.
+        """
+        more = _added(score)
+        added = more if folded or self.place.to_score in _ONE else None
         sign, value = ("=", score) if added is None else ("+=", added)
         if self.place.to_score not in _ONE:
             value = self.in_unit(value) if folded else Binary("/", value, Name("to_score"))
-        return [f"{self.place.element} {sign} {self.text(value)};"]
+        element, text = self.place.element, self.text(value)
+        if infinite and more is None:
+            text = f"fmaf({element}, {_NOTHING}, {text})"
+        return [f"{element} {sign} {text};"]
 
     def in_unit(self, score: Expr) -> Expr:
         """A score in the unit of the place, which what is one number for all elements is brought

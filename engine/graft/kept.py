@@ -36,6 +36,8 @@ def _filed(data: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _hook(data: Mapping[str, Any]) -> Hook:
+    data = {"dropped": "score" if data.get("whole") else "", **data}  # as sessions had it before
+    data = {n: v for n, v in data.items() if n != "whole"}
     return Hook(**{**data, "places": tuple(map(_place, data["places"]))})
 
 

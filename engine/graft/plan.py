@@ -50,11 +50,12 @@ def plan(
     for place, hook in found.values():
         place = replace(place, sizes={**fixed, **place.sizes})
         text = files[place.file].decode("utf-8", "surrogateescape")
-        bare = write(recipe, place, text, {}, minus, equal, folded)
+        infinite = hook.dropped == "-inf"
+        bare = write(recipe, place, text, {}, minus, equal, folded, infinite)
         if not bare.text:
             continue
         values = values_at(router, items, bare.inputs, place)
-        made = write(recipe, place, text, values, minus, equal, folded)
+        made = write(recipe, place, text, values, minus, equal, folded, infinite)
         edits.append(
             Edit(place.file, place.after, place.after, made.text, _title(recipe),
                  _reason(recipe, hook, minus), ", ".join(made.clauses))

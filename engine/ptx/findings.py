@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from engine.ptx.syntax import Instruction
+from engine.ptx.syntax import Instruction, Location
 
 MOST = 20  # findings of a launch that are kept: what follows from the first ones helps nobody
 
@@ -68,13 +68,13 @@ KINDS = {
 
 
 class Findings:
-    """Collects findings; of one instruction and kind the first is kept."""
+    """Collects findings; of one kind at one line, inlined at the same lines, the first is kept."""
 
     def __init__(self) -> None:
-        self.found: dict[tuple[str, int], Finding] = {}
+        self.found: dict[tuple[str, Location | int], Finding] = {}
 
     def add(self, finding: Finding) -> None:
-        key = (finding.kind, finding.at.line)
+        key = (finding.kind, finding.at.source or finding.at.line)
         if len(self.found) < MOST:
             self.found.setdefault(key, finding)
 

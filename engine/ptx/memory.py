@@ -111,8 +111,8 @@ class Memory:
     @staticmethod
     def _undefined(size: int) -> Values:
         out = np.empty((2, -(-size // 256) * 256), np.uint8)
-        for world, byte in enumerate(UNDEFINED):
-            out[world] = byte
+        for world, word in enumerate(UNDEFINED):
+            out[world] = np.resize(word, out.shape[1])
         return out
 
     def address(self, tensor: int) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,11 +11,10 @@ import numpy as np
 from engine.foreign.numbers.expected import CHAIN, MADE_OF, MASK, OUT, SCORES
 from engine.foreign.numbers.first import First, Made
 from engine.foreign.numbers.flow import Carried, between, blocks, reached_by, values
+from engine.foreign.numbers.where import Where, told_places
 from engine.ptx.syntax import Instruction, Module
 
 Array = np.ndarray[Any, Any]
-Where = Callable[[Instruction], str]  # an instruction's place in the person's source
-_LINES = 12  # that are told one by one
 _PRODUCTS = ("mma", "wgmma", "wmma")
 
 
@@ -41,7 +40,7 @@ def told(
     if not unset or not stores:
         return out
     way = in_order(by for at in stores for by in reached_by(module, at))
-    lines = [f"whether it is written is decided by {places(way, where)}"] if way else []
+    lines = [f"whether it is written is decided by {told_places(way, where)}"] if way else []
     return Told((*out.lines, *lines), tuple(in_order([*out.named, *way])))
 
 
@@ -51,10 +50,10 @@ def _told(
 ) -> Told:  # fmt: skip
     if first is None:
         way = in_order([*values(module, stores, (), carried), *stores])
-        return Told((f"made and written at {places(way, where)}",) if way else (), tuple(way))
+        return Told((f"made and written at {told_places(way, where)}",) if way else (), tuple(way))
     wrong, right = first.wrong, {m.kind.name: m for m in first.right}
     known = [p for m in first.right for p in m.parts]
-    said = [" ".join(filter(None, (m.kind.name, m.form, f"({places([m.parts[0].at], where)})")))
+    said = [" ".join(filter(None, (m.kind.name, m.form, f"({told_places([m.parts[0].at], where)})")))
             for m in first.right]  # fmt: skip
     lines = [f"the reference's: {', '.join(said)}"] if said else []
     if wrong is not None:
@@ -62,22 +61,22 @@ def _told(
                  for p in right[name].parts]  # fmt: skip
         made = in_order(p.at for p in wrong.parts)
         way = in_order(between(module, start, wrong.parts, known, carried))
-        lines.append(f"the first that are not: {wrong.kind.name} ({places(made, where)}): "
+        lines.append(f"the first that are not: {wrong.kind.name} ({told_places(made, where)}): "
                      f"{_lacking(wrong)}")  # fmt: skip
         if way:
-            lines.append(f"on the way there: {places(way, where)}")
+            lines.append(f"on the way there: {told_places(way, where)}")
         rows = wrong.lacks.mean(-1) > 0.3  # a few are hit by others
         if wrong.kind.name == SCORES and not rows.all() and not wrong.lacks[~rows].any():
             way = in_order(blocks(module, wrong.parts))
             lines.append(f"of those rows there are none at all; blocks are told apart at "
-                         f"{places(way, where)}")  # fmt: skip
+                         f"{told_places(way, where)}")  # fmt: skip
         return Told(tuple(lines), tuple(in_order([*made, *way])))
     if not right:
         code = [at for kernel in module.kernels.values() for at in kernel.code]
         named = in_order(at for at in code if at.name in _PRODUCTS)
         named = named or in_order(at for at in code if at.name == "fma")
         lines.append(f"none of the reference's scores were found; products are made at "
-                     f"{places(named, where)}")  # fmt: skip
+                     f"{told_places(named, where)}")  # fmt: skip
         return Told(tuple(lines), tuple(named))
     missing = [name for name in CHAIN if name not in right]
     start = [p for name in missing for of in MADE_OF[name] if of in right for p in right[of].parts]
@@ -88,7 +87,7 @@ def _told(
     way = in_order([*made, *between(module, start, (), known, carried), *stores])
     if missing:
         lines.append(f"not found: {', '.join(missing)}")
-    lines.append(f"what comes next: {places(way, where)}")
+    lines.append(f"what comes next: {told_places(way, where)}")
     return Told(tuple(lines), tuple(way))
 
 
@@ -117,25 +116,6 @@ def elements(wrong: Array, unset: Array, axes: str) -> str:
     if unset.any():
         said.append(f"nothing wrote {'them' if (unset == wrong).all() else int(unset.sum())}")
     return "; ".join(said)
-
-
-def places(instructions: Iterable[Instruction], where: Where) -> str:
-    """Their places, each once, by their lines, a few of many: `a.cu:3, 7, b.h:9`."""
-    found = sorted({where(at) for at in instructions}, key=_by_line)
-    if len(found) > _LINES:
-        found = [*found[: _LINES // 2], f"{len(found) - _LINES} more", *found[-_LINES // 2 :]]
-    out: list[str] = []
-    file = ""
-    for place in found:
-        name, _, line = place.rpartition(":")
-        out.append(line if name == file and name else place)
-        file = name or file
-    return ", ".join(out)
-
-
-def _by_line(place: str) -> tuple[str, int]:
-    file, _, line = place.rpartition(":")
-    return file, int(line) if line.isdigit() else 0
 
 
 def in_order(instructions: Iterable[Instruction]) -> list[Instruction]:

@@ -40,6 +40,10 @@ class Held:
     covered: Array
     replicas: int
 
+    def factor_at(self, scale: float, own: float) -> float:
+        """The factor where the softmax's scale is another one than `own`, at which it was found."""
+        return self.factor if self.factor == 1 else self.factor / own * scale
+
 
 def held(look: int, track: Track, codes: Codes, factors: Sequence[float]) -> Held | str:
     """The scores of an observation; else why it is no place of such, "" where nothing looked so."""

@@ -29,7 +29,7 @@ from engine.foreign.probe.boundaries import boundaries
 from engine.foreign.probe.codes import Codes
 from engine.foreign.probe.coordinates import Seen, explain, row
 from engine.foreign.probe.coverage import Held, Tile, covers, factors, held, worth
-from engine.foreign.probe.instead import enters, halves, judge
+from engine.foreign.probe.instead import enters, halves, infinite, judge
 from engine.foreign.probe.meanings import (
     End,
     always,
@@ -370,7 +370,7 @@ class _Search:
         loops: list[Loop] = []
         parts: list[tuple[int, Held, Track]] = []
         counts = [np.zeros(keep.size, np.int64) for keep in needs]
-        whole = True
+        dropped = "score"
         at = ""
         for one in some:
             look = again.looks[one.look]
@@ -389,7 +389,9 @@ class _Search:
             parts.append((one.look, last.held, last.track))
             for count, run_ in zip(counts, seen, strict=True):
                 count += run_.held.covered
-                whole &= bool((run_.held.pairs >= 0).all())
+                empty = run_.track.floats_of(run_.held.words)[run_.held.pairs < 0]
+                if empty.size and dropped:
+                    dropped = "-inf" if np.isneginf(empty).all() else ""
         for run, count, keep in zip(runs, counts, needs, strict=True):
             lacking = int((keep.reshape(-1) & (count == 0)).sum())
             if lacking:
@@ -410,8 +412,10 @@ class _Search:
             f"{_words(runs[1].sizes)} that and its coordinates held again; other scores put there "
             "gave their own attention in O"
         )
+        if dropped == "-inf" and not infinite(self.bench, again.compiled, some, scale):
+            dropped = ""
         hook = Hook(tuple(places), held_.factor, scale, held_.replicas, evidence,
-                    probed=runs[0].sizes, whole=whole)  # fmt: skip
+                    probed=runs[0].sizes, dropped=dropped)  # fmt: skip
         return hook, loops, [(one, track) for _, one, track in parts]
 
     def at_place(self, look: Look, one: Held, runs: list[_Run]) -> list[Seen] | str:
@@ -422,8 +426,7 @@ class _Search:
             if track is None:
                 return f"not reached at {_words(run.sizes)}"
             scale = self.bench.scale(run.sizes)
-            ratio = one.factor / self.bench.scale(runs[0].sizes)
-            by = one.factor if one.factor == 1 else ratio * scale
+            by = one.factor_at(scale, self.bench.scale(runs[0].sizes))
             now = held(one.look, track, Codes(run.sizes), (by,))
             if isinstance(now, str) or now.words != one.words:
                 there, not_here = _words(runs[0].sizes), _words(run.sizes)

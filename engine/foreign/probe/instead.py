@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from engine.errors import InputError
+from engine.foreign.cases import complete
 from engine.foreign.compile import Compiled
 from engine.foreign.probe.coverage import Held
 from engine.foreign.probe.meanings import End, ended
@@ -49,6 +51,31 @@ def judge(
             f"(error {error:.2g}): it is read elsewhere, or was read before"
         )
     return ""
+
+
+def infinite(bench: Bench, compiled: Compiled, places: Sequence[Held], scale: float) -> bool:
+    """Whether nothing but scores and -inf stands at places in the kernel's own cases, whose lengths
+    may end inside of a tile: no large finite number, which what is added to scores may outbid.
+
+    Args:
+        scale: the softmax's, at which the places were found.
+    """
+    for case in bench.asked.sizes:
+        sizes = complete(bench.entry, case)
+        q, k, v = random_inputs(sizes, 2)
+        observer = Observer()
+        try:
+            bench.run(compiled, sizes, q, k, v, observer)
+        except InputError:
+            return False
+        seen, own = tracks(observer), scores(q, k)
+        for one in places:
+            if one.look in seen:
+                limit = 1.01 * np.abs(own).max() * abs(one.factor_at(bench.scale(sizes), scale))
+                values = seen[one.look].floats_of(one.words)
+                if not (np.isneginf(values) | (np.abs(values) <= limit)).all():
+                    return False
+    return True
 
 
 def halves(bench: Bench, compiled: Compiled, sizes: Sizes, sums: End, keep: Array) -> str:

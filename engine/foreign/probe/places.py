@@ -59,7 +59,8 @@ class Hook:
         evidence: one sentence that a person can check.
         sizes: a case that launches what the places are in, where the kernel's first does not.
         probed: the sizes at which they held each score once: such that each loop runs.
-        whole: whether every element that came by held a score: what drops pairs comes after.
+        dropped: what stands in the place of a pair that the kernel drops: "score", where what drops
+            pairs comes after it; "-inf"; "" where another number does, or neither was seen.
     """
 
     places: tuple[Place, ...]
@@ -69,7 +70,7 @@ class Hook:
     evidence: str
     sizes: Mapping[str, int] = field(default_factory=dict)
     probed: Mapping[str, int] = field(default_factory=dict)
-    whole: bool = False
+    dropped: str = ""
 
 
 @dataclass(frozen=True, slots=True)

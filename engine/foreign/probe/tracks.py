@@ -39,6 +39,10 @@ class Track:
         values = self.bits.view(np.float32).astype(np.float64)
         return np.where(self.known, values, np.nan)
 
+    def floats_of(self, words: Sequence[int]) -> Array:
+        """[visits, words] of some of the words."""
+        return np.asarray(self.floats[:, np.searchsorted(self.words, words)])
+
     @property
     def numbers(self) -> Array:
         """[visits]: a whole number, as its kind says; for a float its value."""

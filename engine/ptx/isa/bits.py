@@ -124,6 +124,16 @@ def _permute(site: Site) -> Run:
     site.count(4)
     low, high, choose = (site.fetch(k, "u32") for k in (1, 2, 3))
     put = site.store()
+    constant = site.operand(3)
+    if isinstance(constant, Immediate) and not constant.value & 0x8888:  # as bytes are put together
+        columns = [constant.value >> n & 7 for n in range(0, 16, 4)]
+
+        def taken(lanes: Any) -> None:
+            both = (high(lanes).astype(np.uint64) << np.uint64(32)) | low(lanes)
+            bytes_of = both[..., None].view(np.uint8)
+            put(lanes, np.ascontiguousarray(bytes_of[..., columns]).view(np.uint32)[..., 0])
+
+        return taken
 
     def run(lanes: Any) -> None:
         both = (high(lanes).astype(np.uint64) << np.uint64(32)) | low(lanes)

@@ -477,8 +477,9 @@ class ExecutedWork(Work):
         return own is None or same_effect(recipe, own, equal)
 
     def _masked(self, recipe: Recipe) -> bool:
-        """Whether the source drops the pairs that the spec drops, and does so after the places."""
-        if not all(hook.whole for hook in self.places.edited):
+        """Whether the source drops the pairs that the spec drops, and does so after the places, or
+        has -inf for them there."""
+        if not all(hook.dropped for hook in self.places.edited):
             return False
         own, none = self._own(), replace(recipe, keep=Num(True))
         equal = not {"Nq", "Nk"} <= self.launcher(recipe).sizes

@@ -11,6 +11,7 @@ from cubridge_tui import actions
 from cubridge_tui.app import CuBridgeApp
 from cubridge_tui.screens import bring
 from cubridge_tui.screens.picker import Picker
+from cubridge_tui.widgets.code_pane import CodePane
 from engine.service.upkeep.own_command import Finished
 from engine.types import Stage
 from tests.cubridge_tui.conftest import screen_text, settled
@@ -90,6 +91,45 @@ async def test_an_imported_kernel_begins_a_session(
     app.close()
     assert ran[0][:2] == ["import", "theirs.cu"] and ran[0][-2:] == ["--out", "mine"]
     assert chosen == [(str(tmp_path / "mine"), "softcap_causal")]
+
+
+async def _picked(count: int, *keys: str) -> tuple[str | None, int | None]:
+    """What `keys` choose of so many rows; the row under the cursor where they chose none yet."""
+    app, chosen = CuBridgeApp(), list[str | None]()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settled(app, pilot)
+        picker = Picker("Which?", [(f"row{n}", "words") for n in range(1, count + 1)])
+        app.push_screen(picker, chosen.append)
+        await settled(app, pilot)
+        for key in keys:
+            await pilot.press(key)
+        await settled(app, pilot)
+        cursor = None if chosen else picker.query_one(CodePane).cursor + 1
+    app.close()
+    return (chosen[0] if chosen else None), cursor
+
+
+@pytest.mark.parametrize(
+    ("count", "keys", "chosen", "cursor"),
+    [
+        (3, "2", "row2", None),
+        (3, "4", None, 1),  # no such row
+        (3, "0", None, 1),
+        (12, "1", None, 1),  # 10, 11 and 12 begin so
+        (12, "12", "row12", None),
+        (12, "10", "row10", None),
+        (12, "13", None, 1),
+        (12, "133", "row3", None),
+        (120, "12", None, 12),
+        (120, "120", "row120", None),
+        (12, ["1", "down", "2"], "row2", None),  # the cursor went on: a number of its own
+        (12, ["1", "enter"], "row1", None),
+    ],
+)
+async def test_a_rows_number_chooses_it(
+    count: int, keys: str | list[str], chosen: str | None, cursor: int | None
+) -> None:
+    assert await _picked(count, *keys) == (chosen, cursor)
 
 
 def test_a_folder_without_sources_says_so(tmp_path: Path) -> None:

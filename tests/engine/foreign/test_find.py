@@ -200,9 +200,28 @@ def test_loops_that_only_longer_rows_reach() -> None:
         [(63, "key + e"), (69, "tile * kKeys + column + e")],
     ]
     assert "Nq 64, Nk 64" in found.hooks[0].evidence
-    assert [h.whole for h in found.hooks] == [True, False]  # the second stands behind the mask
+    # The second stands behind the mask.
+    assert [h.dropped for h in found.hooks] == ["score", "-inf"]
     # At line 14 a row's sum stands when a thread comes by for the last time, else maxima.
     assert [(r.what, r.line, r.variable) for r in found.rows] == [("l", 38, "all")]
+
+
+@pytest.mark.parametrize(
+    ("causal", "end"), [("-1e4f", "-1e4f"), ("-INFINITY", "-1e4f")], ids=["finite", "finite_end"]
+)
+def test_a_finite_number_of_dropped_pairs_is_no_infinity(
+    tmp_path: Path, causal: str, end: str
+) -> None:
+    """Nor where it stands beyond the last key alone, which no whole tile shows."""
+    text = (FOLDER / "peeled.cu").read_text("utf-8")
+    mask = "if (key + e > row + shift || key + e >= keys) s[e] = -INFINITY;"
+    assert mask in text
+    source = tmp_path / "peeled.cu"
+    put = f"if (key + e >= keys) s[e] = {end}; else if (key + e > row + shift) s[e] = {causal};"
+    source.write_text(text.replace(mask, put), encoding="utf-8")
+    sizes = {"Hq": 2, "Nq": 16, "Nk": 24, "D": 16}
+    found = find(Asked(source, Flags("sm_80"), sizes=(sizes,)))
+    assert [h.dropped for h in found.hooks] == ["score", ""]
 
 
 def test_a_recurrence_has_no_scores(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -113,6 +113,20 @@ def test_inputs_are_read_where_they_were_brought() -> None:
     assert "if (doc[bx * N + row] != doc[bx * N + key]) sum" in text(documents, SCALAR)
 
 
+def test_minus_infinity_stays_where_the_source_has_it() -> None:
+    """A sum keeps it; to another score a product is added that is nothing beside a number."""
+
+    def kept(score: str, place: Place, keep: str = "True", folded: bool = True) -> str:
+        made = recipe(score, keep, SLOPES)
+        return write(made, place, "", {}, "-INFINITY", True, folded, infinite=True).text
+
+    cap, bias = "50.0 * tanh(x * rsqrt(D) / 50.0)", "x * rsqrt(D) + slopes[h] * (j - i)"
+    assert "sum = fmaf(sum, 0x1p-126f, 50.0f * tanhf(sum / 50.0f));" in kept(cap, SCALAR)
+    assert "sum += slopes[by] * (key - row);" in kept(bias, SCALAR)
+    assert "fmaf" not in kept(bias, TILE, folded=False)
+    assert "fmaf" not in kept(cap, TILE, CAUSAL)  # a mask of ours puts it there again
+
+
 def test_loads_come_first_where_that_is_the_other_text() -> None:
     made = recipe("x * rsqrt(D)", "j <= i and doc[i] == doc[j]", replace(DOC, dims=("Nk",)))
     texts = [write(made, TILE, "", {}, "-INFINITY", True, folded=f).text for f in (True, False)]

@@ -26,3 +26,5 @@ FOUND = Found(
 
 def test_what_was_found_reads_back() -> None:
     assert read_found(found_json(FOUND)) == FOUND
+    before = found_json(FOUND).replace('"dropped": ""', '"whole": true')
+    assert {h.dropped for h in read_found(before).edited} == {"score"}

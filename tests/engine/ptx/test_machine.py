@@ -137,6 +137,20 @@ join:
     assert target[:4].tolist() == [9, 8, 9, 8]
 
 
+@pytest.mark.parametrize("choose", [0x3210, 0x7654, 0x0426, 0x4180, 0xFFFF])
+def test_bytes_that_a_constant_chooses_are_those_that_a_register_chooses(choose: int) -> None:
+    target, done = execute(f"""
+	mul.lo.u32 %r3, %r0, 0x9E3779B1;
+	mul.lo.u32 %r4, %r0, 0x85EBCA6B;
+	mov.u32 %r5, {choose};
+	prmt.b32 %r6, %r3, %r4, %r5;
+	prmt.b32 %r7, %r3, %r4, {choose};
+	sub.u32 %r5, %r6, %r7;
+	st.global.u32 [%d4], %r5;
+""")
+    assert not done.findings and not target[:64].any()
+
+
 def test_a_barrier_that_not_all_reach_is_a_deadlock() -> None:
     _, done = execute("\tsetp.lt.u32 %p0, %r0, 32;\n\t@%p0 bar.sync 1, 64;\n")
     assert kinds(done) == {"deadlock"}
@@ -317,6 +331,15 @@ def test_an_undefined_value_that_decides_nothing_is_none() -> None:
     assert not done.findings and not target[:64].any()
 
 
+@pytest.mark.parametrize("by", ["0f00000000", "0f80000000"])
+@pytest.mark.parametrize("unset", ["", "ld.shared.f32 %f1, [%r2];"])
+def test_a_weight_of_0_does_not_hide_what_nothing_defined(unset: str, by: str) -> None:
+    """A tile's tail that nobody wrote holds NaN, on the day that it does."""
+    body = f"\t{unset}\n\tfma.rn.f32 %f0, %f1, {by}, 0f3F800000;\n\tst.global.f32 [%d4], %f0;\n"
+    _, done = execute(body)
+    assert ["an output" in f.words for f in done.findings] == [True]
+
+
 @pytest.mark.parametrize(
     ("over", "then", "words"),
     [
@@ -395,7 +418,7 @@ def test_registers_that_do_not_fit_together() -> None:
 
 @pytest.mark.parametrize(
     "line", ["add.cc.u32 %r3, %r0, %r0;", "vadd.s32.s32.s32 %r3, %r0, %r0, %r0;",
-             "ld.global.u32.surprise %r3, [%d3];", "fma.rz.f32 %f1, %f1, %f1, %f1;"],
+             "ld.global.u32.surprise %r3, [%d3];", "fma.rz.f64 %d1, %d1, %d1, %d1;"],
 )  # fmt: skip
 def test_what_is_not_executed_is_refused_by_name_and_line(line: str) -> None:
     with pytest.raises(InputError, match=rf"PTX line \d+: {line.split()[0]}"):

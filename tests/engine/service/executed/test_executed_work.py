@@ -96,10 +96,11 @@ def test_a_kernel_is_adapted_in_its_own_source(
     assert len([line for line in patch.splitlines() if line[:1] == "+"]) == 10
     readme = (tmp_path / "adapted" / "README.md").read_text()
     assert len(readme.splitlines()) <= 40
+    readme = " ".join(readme.split())
     for said in (
         " changed lines (target.patch)", "nvcc -arch=sm_80 -c plain.cu", "slopes, cudaStream_t",
-        "G2 (the adapted algorithm): **pass**", "Run at 2 sizes, B 1, Hq 2, N 64 to 96, D 8",
-        "nothing is proven of them", "What G4 (on a GPU) would say",
+        "**Run on a CPU** (G2), at 2 sizes (B 1, Hq 2, N 64 to 96, D 8): executed as PTX it equals",
+        "nothing is proven of them", "**Never run**: G4 (on a GPU);",
     ):  # fmt: skip
         assert said in readme, said
     assert main(["check", str(tmp_path / "adapted")]) == 0
@@ -201,28 +202,34 @@ def test_no_edit_is_the_same_bytes_and_what_is_no_edit_of_scores_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("whole", "built"), [(True, [True]), (False, [True]), (True, [False, True])]
+    ("dropped", "built"),
+    [("score", [True]), ("", [True]), ("score", [False, True]), ("-inf", [True])],
 )
 def test_a_mask_that_the_source_has_after_the_place_is_not_written_again(
-    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whole: bool, built: list[bool]
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dropped: str, built: list[bool]
 ) -> None:
     """But for a place that not all scores reach, or where the build without it loses something."""
 
     def found(asked: Asked, said: object) -> Found:
         own = pointed(asked, said)
-        return replace(own, hooks=tuple(replace(h, whole=whole) for h in own.hooks))
+        return replace(own, hooks=tuple(replace(h, dropped=dropped) for h in own.hooks))
 
     monkeypatch.setattr(executed_work, "find", found)
-    written = not whole or not built[0]
+    written = not dropped or not built[0]
     monkeypatch.setattr(executed_work, "judge_build", lambda was, now: Outcome(built.pop(0), ""))
     source = tmp_path / "plain.cu"
     text = SOURCE.read_text("utf-8")
     put = "      s[n] = dot;"
-    source.write_text(text.replace(put, f"      if (first + n > row) dot = -1e30f;\n{put}"))
+    before = "      dot *= scale;"
+    text = (text.replace(before, f"      if (first + n > row) dot = -INFINITY;\n{before}")
+            if dropped == "-inf" else
+            text.replace(put, f"      if (first + n > row) dot = -1e30f;\n{put}"))  # fmt: skip
+    source.write_text(text)
     work = opened(bench, imported(tmp_path / "causal", source, "causal"), "softcap_causal")
     proposal = work.propose_by_rules()
     (hunk,) = proposal.hunks
     assert "tanhf" in hunk.after and ("if (key > row) dot" in hunk.after) is written
+    assert ("fmaf(dot, " in hunk.after) is (dropped == "-inf")
     assert not built
     work.accept_all(proposal)
     assert work.judge_target().passed
