@@ -33,6 +33,7 @@ from engine.foreign.explain import led, writers
 from engine.foreign.numbers.first import first_wrong
 from engine.foreign.numbers.told import Told, told
 from engine.foreign.numbers.watched import steps, watched
+from engine.foreign.numbers.where import Place
 from engine.ptx.findings import Finding
 from engine.ptx.isa.observe import Observer
 from engine.ptx.launch import Outcome
@@ -343,7 +344,7 @@ def _told(name: str, module: Module, made: kernels.Made, outcome: Outcome) -> To
     unset = made.tensors[-1].set is not None and not made.tensors[-1].set.all()
     first = None if made.numbers is None else first_wrong(made.numbers, steps(observer, sites))
     return told(first, module, stores, outcome.carried, unset,
-                lambda at: str(_own(at)).rsplit("/", 1)[-1])  # fmt: skip
+                lambda at: Place(str(_own(at)).rsplit("/", 1)[-1]))  # fmt: skip
 
 
 def _missed(name: str, module: Module, fault: Fault, near: set[str], other: str) -> str:

@@ -141,14 +141,17 @@ class CuBridgeApp(App[int], inherit_bindings=False):
 
     # --- life ------------------------------------------------------------------------------------
 
-    def on_mount(self) -> None:
+    def get_default_screen(self) -> Screen[Any]:
+        """The start screen; an empty one below it would be made and arranged for nobody."""
         from cubridge_tui.screens.start import StartScreen
 
+        return StartScreen()
+
+    def on_mount(self) -> None:
         self._catch_signals()
         self.set_interval(TIDY_LOOK_SECONDS, self._tidy_up)
         self.set_interval(1.0, self._tell_elapsed)
         self.jobs.start()
-        self.push_screen(StartScreen())
         if self._opening:
             self.open_session(self._opening)
         # torch is imported in the child, while the person reads the first screen.
@@ -320,7 +323,7 @@ class CuBridgeApp(App[int], inherit_bindings=False):
         if cut:  # last, where the log opens
             lines += ["", "cut on the screen:", *cut]
         title = "log: what jobs said, newest last"
-        self.push_screen(TextDialog(title, lines, at_end=True))
+        self.push_screen(TextDialog(title, lines, at=-1))
 
     def do_quit(self) -> None:
         self.exit(0)

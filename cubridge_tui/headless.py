@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from sessions.writer import Writer
 
 
+GATE_FAILED, GATE_MISSING = 1, 3  # exit codes
 WAIT_SECONDS = 5.0  # for the writer of a session to end
 BRIEF_SECONDS = 30.0  # for an app to lend its place, which it does not while it is at work
 

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cubridge_tui.console import say, show, show_json
-from cubridge_tui.headless import head_dim
+from cubridge_tui.headless import GATE_FAILED, GATE_MISSING, head_dim
 
 if TYPE_CHECKING:
     from engine.foreign.check import Asked, Checked
+    from engine.foreign.numbers.where import Where
     from engine.ptx.findings import Finding
-    from engine.ptx.syntax import Instruction
 
-PASSED, FAILED = 0, 1
+PASSED = 0
+ARCH = "sm_90a"  # where none is named
 
 
 def kernel_options(parser: argparse.ArgumentParser) -> None:
@@ -23,15 +25,19 @@ def kernel_options(parser: argparse.ArgumentParser) -> None:
     cuda.add_argument("--reference", metavar="SPEC",
                       help="what it computes: a PyTorch function, or a bundled spec")  # fmt: skip
     cuda.add_argument("--launcher", default="launch", help="the C++ function that launches it")
-    cuda.add_argument("--arch", help="the arch to build for (of a CUDA source: sm_90a)")
-    cuda.add_argument("-I", dest="includes", action="append", default=[], metavar="FOLDER")
-    cuda.add_argument("-D", dest="macros", action="append", default=[], metavar="MACRO")
+    cuda.add_argument("--arch", help=f"the arch to build for (of a CUDA source: {ARCH})")
+    cuda.add_argument("-I", dest="includes", action="append", default=[], metavar="FOLDER",
+                      help="a folder of headers; may be repeated")  # fmt: skip
+    cuda.add_argument("-D", dest="macros", action="append", default=[], metavar="MACRO",
+                      help="a macro to define: NAME or NAME=VALUE; may be repeated")  # fmt: skip
     cuda.add_argument("--nvcc", action="append", default=[], metavar="FLAG",
                       help="a further flag of nvcc, such as --nvcc=-std=c++20")  # fmt: skip
     cuda.add_argument("--tensor", action="append", default=[], metavar="NAME=DIMS",
                       help='the shape of a further tensor: m="B Hq Nq"')  # fmt: skip
     cuda.add_argument("--sizes", action="append", default=[], metavar="SIZES",
-                      help='one case: "B=1 Hq=2 Nq=64 Nk=64 D=64"; may be repeated')  # fmt: skip
+                      help='a case in place of the usual ones: "B=1 Hq=2 Nq=64 Nk=64 D=64"; or, '
+                      'without a length, what is other in them: "causal=1"; may be repeated'
+                      )  # fmt: skip
     cuda.add_argument("--head-dim", type=head_dim, help="the head size (of a CUDA source: 64)")
     cuda.add_argument("--dtype", choices=("bf16", "f16", "f32"),
                       help="the element type (of void* and torch::Tensor: bf16)")  # fmt: skip
@@ -49,7 +55,7 @@ def asked_from(path: Path, args: argparse.Namespace) -> Asked:
     ]
     return Asked(
         path,
-        Flags(args.arch or "sm_90a", tuple(args.includes), tuple(args.macros), tuple(args.nvcc)),
+        Flags(args.arch or ARCH, tuple(args.includes), tuple(args.macros), tuple(args.nvcc)),
         args.launcher,
         find_spec(args.reference) if args.reference else None,
         dict(_pair(text, "--tensor") for text in args.tensor),
@@ -59,54 +65,123 @@ def asked_from(path: Path, args: argparse.Namespace) -> Asked:
     )
 
 
-def check_and_report(asked: Asked, as_json: bool) -> int:
-    """Runs the kernel's cases, and shows what was found."""
-    from engine.foreign.check import check_kernel, place
+def check_and_report(asked: Asked, as_json: bool) -> tuple[int, list[dict[str, int]]]:
+    """Runs the kernel's cases, shows what was found, each thing once, and last the verdict.
 
-    path, cases = asked.source, []
-    found = compared = 0
-    told: set[str] = set()
+    Returns:
+        The exit status, and the sizes that were run.
+    """
+    from engine.foreign.check import check_kernel, places
+
+    told = Told(asked.source)
+    unproven: dict[str, str] = {}
+    sizes: dict[str, dict[str, int]] = {}
     not_launched: tuple[str, ...] = ()
-    unproven: dict[str, Instruction] = {}
-    for checked in check_kernel(asked, say):
-        _narrate(checked)
-        for launch in checked.launches:
-            unproven = {at.opcode: at for at in launch.unproven} | unproven
-        row, lines = _reported(checked, path)
-        cases.append(row)
-        found += len(lines)
-        compared += checked.differences is not None and bool(checked.errors)
-        for line in lines if not as_json else ():
-            if line not in told:  # the same place is wrong in most cases
-                show(line)
-            told.add(line)
-        not_launched = checked.not_launched
-    passed = None if asked.reference is None else bool(compared and not found and not not_launched)
+    try:
+        for checked in check_kernel(asked, say, more=True):
+            where = places(checked, asked.source)
+            told.add(checked, where)
+            if not checked.case.dtype:
+                sizes[str(checked.case.sizes)] = dict(checked.case.sizes)
+            for at in (at for launch in checked.launches for at in launch.unproven):
+                unproven.setdefault(at.opcode, where(at).line)
+            not_launched = checked.not_launched
+    finally:  # what was found before a case that cannot be run is told, too
+        for line in () if as_json else told.lines():
+            show(line)
+    reference = asked.reference
+    passed = False if told.found else True if reference is not None and told.compared else None
+    for opcode, line in unproven.items() if not as_json else ():
+        say(f"{line}: {opcode} is executed as the PTX manual says: no GPU was asked")
     if as_json:
-        reference = None if asked.reference is None else str(asked.reference)
         show_json({
-            "file": str(path), "reference": reference, "g1": passed, "cases": cases,
+            "file": str(asked.source), "reference": None if reference is None else str(reference),
+            "g1": None if reference is None else passed, "cases": told.rows,
             "not_launched": list(not_launched),
-            "unproven": [
-                {"opcode": opcode, "place": str(place(at, path))}
-                for opcode, at in unproven.items()
-            ],
+            "unproven": [{"opcode": o, "place": line} for o, line in unproven.items()],
         })  # fmt: skip
-    elif asked.reference is None:
-        if not found:
-            show(f"{path}: {len(cases)} case{'s' * (len(cases) > 1)}, no findings")
-        say("memory and order alone were checked: --reference SPEC.py compares what it computes")
-    elif passed:
-        show(f"{path}: G1 passes: equal to {asked.reference.name} in {compared} cases, no findings")
-    elif not_launched and not found:
-        show(f"{path}: G1 does not pass: a kernel of it was not run")
-    elif not compared:
-        show(f"{path}: no case could be compared with {asked.reference.name}")
-    for kernel in not_launched:
-        say(f"no size was found that launches {kernel}: nothing is known of it")
-    for opcode, at in unproven.items():
-        say(f"{place(at, path)}: {opcode} is executed as the PTX manual says: no GPU was asked")
-    return FAILED if found or passed is False else PASSED
+    else:
+        verdict = told.verdict(reference.name if reference else None)
+        show(f"{asked.source}: {verdict}{_not_run(not_launched)}")
+    passes = passed or reference is None
+    code = GATE_FAILED if told.found else PASSED if passes else GATE_MISSING
+    return code, list(sizes.values())
+
+
+def _not_run(kernels: Sequence[str]) -> str:
+    return (
+        f"; not run: {', '.join(kernels)}: no size was found that launches them" if kernels else ""
+    )
+
+
+class Told:
+    """What the cases of a kernel showed: each finding and each output that differs once, with the
+    cases that it occurs in."""
+
+    def __init__(self, source: Path) -> None:
+        self.source = source
+        self.rows: list[dict[str, Any]] = []
+        self.compared = 0
+        self._findings: dict[tuple[str, str], tuple[list[str], list[str]]] = {}
+        self._outputs: dict[str, tuple[list[str], list[str]]] = {}
+        self._bad: set[str] = set()
+
+    @property
+    def found(self) -> bool:
+        return bool(self._bad)
+
+    def add(self, checked: Checked, where: Where) -> None:
+        """One case; what it showed is narrated in short."""
+        from engine.foreign.check import led_by, shorter
+
+        case, wrong = str(checked.case), checked.differences or ()
+        findings = shorter(checked.findings, where)
+        self.rows.append(_row(checked, findings, where))
+        self.compared += checked.differences is not None and bool(checked.errors)
+        _narrate(checked)
+        short = [f"{f.kind} at {where(f.at).line}" for f in findings]
+        if short := short + [f"{d.tensor.upper()} is wrong" for d in wrong]:
+            say(f"{case}: {'; '.join(short)}")
+            self._bad.add(case)
+        for f in findings:
+            lines, cases = self._findings.setdefault((f.kind, str(where(f.at))), ([], []))
+            lines += [] if lines else [*_sentences(f, where), *led_by(checked, f, where)]
+            cases.append(case)
+        for d in wrong:
+            lines, cases = self._outputs.setdefault(d.tensor, ([], []))
+            lines += [] if lines else [f"{self.source}: {d} ({case})"]
+            cases.append(f"{case} ({d.wrong} of {d.of})")
+        if checked.why:  # only where something differs
+            of = [] if cases[1:] == [] else [f"of {case}:"]
+            lines += [*of, *checked.why]
+
+    def lines(self) -> Iterator[str]:
+        for lines, cases in self._findings.values():
+            yield "\n    ".join([*lines, *self._cases("in", cases)])
+        for lines, cases in self._outputs.values():
+            yield "\n    ".join([*lines, *self._cases("also wrong in", cases[1:])])
+
+    def _cases(self, word: str, cases: Sequence[str]) -> list[str]:
+        if not cases or len(self.rows) == 1:
+            return []
+        return [f"{word} {'; '.join(cases) if len(cases) < len(self.rows) else 'all cases'}"]
+
+    def verdict(self, reference: str | None) -> str:
+        ran, found = len(self.rows), len(self._findings)
+        many = f"{ran} case{'s' * (ran > 1)}"
+        if self.found:
+            what = [f"{found} finding{'s' * (found > 1)}"] if found else []
+            what += [f"{' and '.join(n.upper() for n in self._outputs)} wrong"] * bool(
+                self._outputs
+            )
+            where = f"{', '.join(what)}, in {len(self._bad)} of {many}"
+            return where if reference is None else f"G1 fails: {where}"
+        if reference is None:
+            return f"{many}, no findings of memory and order (--reference SPEC.py compares numbers)"
+        if not self.compared:
+            return f"G1 was not run: no case could be compared with {reference}"
+        left = f" ({ran - self.compared} not compared)" if ran > self.compared else ""
+        return f"G1 passes: equal to {reference} in {self.compared} cases{left}, no findings"
 
 
 def find_and_report(asked: Asked, as_json: bool) -> int:
@@ -119,7 +194,7 @@ def find_and_report(asked: Asked, as_json: bool) -> int:
         show_json({"file": str(asked.source), **found_rows(found)})
     else:
         show(found_text(found).rstrip("\n"))
-    return PASSED if found.hooks else FAILED
+    return PASSED if found.hooks else GATE_FAILED
 
 
 def _narrate(checked: Checked) -> None:
@@ -133,42 +208,37 @@ def _narrate(checked: Checked) -> None:
         say(f"{checked.case}: not run: {checked.skipped}")
 
 
-def _reported(checked: Checked, path: Path) -> tuple[dict[str, Any], list[str]]:
-    """One case as JSON, and its findings and differences as lines."""
-    from engine.foreign.check import place, shorter
-
-    findings, wrong = shorter(list(checked.findings), path), checked.differences or ()
-    places = [str(place(f.at, path)) for f in findings]
-    row = {
-        "sizes": dict(checked.case.sizes), "compared": checked.differences is not None,
+def _row(checked: Checked, findings: Sequence[Finding], where: Where) -> dict[str, Any]:
+    """One case as JSON."""
+    return {
+        "sizes": dict(checked.case.sizes), "values": checked.case.values,
+        "compared": checked.differences is not None and bool(checked.errors),
         "errors": dict(checked.errors),
         "findings": [
-            {"place": at, "kind": f.kind, "message": f.words, "block": f.block,
-             "thread": f.thread, "ptx_line": f.at.line}
-            for f, at in zip(findings, places, strict=True)
+            {"place": where(f.at).line, "inlined": list(where(f.at).inlined), "kind": f.kind,
+             "message": f.words, "block": f.block, "thread": f.thread, "ptx_line": f.at.line}
+            for f in findings
         ],
         "differences": [
             {"tensor": d.tensor, "at": list(d.at), "expected": d.expected, "got": d.got,
              "bound": d.bound, "wrong": d.wrong, "of": d.of, "which": d.which}
-            for d in wrong
+            for d in checked.differences or ()
         ],
         "why": list(checked.why),
         "seconds": sum(launch.seconds for launch in checked.launches), "nvcc": checked.nvcc,
     }  # fmt: skip
-    lines = [_sentence(checked, f, at, path) for f, at in zip(findings, places, strict=True)]
-    lines += [f"{path}: {d} ({checked.case})" for d in wrong]
-    if checked.why:  # only where something differs
-        lines[-1] = "\n    ".join([lines[-1], *checked.why])
-    return row, lines
 
 
-def _sentence(checked: Checked, finding: Finding, at: str, source: Path) -> str:
-    from engine.foreign.check import led_by, place
+def _sentences(finding: Finding, where: Where) -> Iterator[str]:
+    from engine.foreign.numbers.where import listed
 
-    text = f"{at}: {finding.kind}: {finding.words} (block {finding.block}, thread {finding.thread})"
+    at = where(finding.at)
+    who = f" (block {finding.block}, thread {finding.thread})" if finding.block >= 0 else ""
+    yield f"{at.line}: {finding.kind}: {finding.words}{who}"
+    if at.inlined:
+        yield f"inlined there: {listed(at.inlined)}"
     if finding.other is not None:
-        text += f"\n    the other access: {place(finding.other, source)}"
-    return "\n    ".join([text, *led_by(checked, finding, source)])
+        yield f"the other access: {where(finding.other)}"
 
 
 def _pair(text: str, option: str) -> tuple[str, str]:

@@ -1,8 +1,9 @@
 """Make `docs/session.html`, one adaptation as `cubridge replay SESSION --html` writes it:
 `python docs/make_session_page.py`.
 
-The engine is the real one (a minute or two; G3 needs nvcc, and says so where there is none): a hunk
-is rejected, G2 finds what it was for, the rejection is undone, and the rest goes its way.
+The engine is the real one (a minute or two; G3 needs nvcc, and says so where there is none): the
+hunks of a rule are rejected, G2 finds what they were for, the rejection is undone, and the rest
+goes its way.
 """
 
 from __future__ import annotations
@@ -32,14 +33,15 @@ def adapt(store: Store) -> str:
             work = Adaptation(bench, writer, WHO)
             work.lift()
             proposal = work.propose_by_rules()
-            guard = next(h for h in proposal.hunks if h.title.startswith("Guard rows"))
-            kept = [h for h in proposal.hunks if h is not guard]
+            guards = [h for h in proposal.hunks if h.title.startswith("Guard rows")]
+            kept = [h for h in proposal.hunks if h not in guards]
             work.decide(*(_decision(h.id, DecisionKind.ACCEPTED) for h in kept))
             why = "does a causal mask leave rows without a key?"
-            work.decide(_decision(guard.id, DecisionKind.REJECTED, why))
+            work.decide(*(_decision(h.id, DecisionKind.REJECTED, why) for h in guards))
             work.judge_target()
             work.undo()
-            work.decide(_decision(guard.id, DecisionKind.ACCEPTED, "it does, where Nq > Nk"))
+            why = "it does, where Nq > Nk"
+            work.decide(*(_decision(h.id, DecisionKind.ACCEPTED, why) for h in guards))
             work.judge_target()
             work.judge_lowered(work.lower())
     return session

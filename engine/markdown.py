@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 _CODE = re.compile(r"(?<!`)`([^`]+)`(?!`)")
@@ -54,6 +55,16 @@ def prose(text: str) -> str:
         cut = begins.end() if begins[0].isdigit() else 0
         made = f"{made[:cut]}\\{made[cut:]}"
     return re.sub(r"(?<!\\)#+$", lambda end: "\\#" * len(end[0]), made)
+
+
+def wrapped(text: str, width: int, indent: str = "") -> str:
+    """A line of Markdown as lines of at most `width` columns where its words allow it, those after
+    the first behind `indent`; none of them begins what Markdown reads as a block."""
+    bound = re.sub(rf" (?={_FIRST.pattern})", "\0", text)
+    lines = textwrap.wrap(
+        bound, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+    return "\n".join(lines).replace("\0", " ")
 
 
 def cell(text: str) -> str:

@@ -50,11 +50,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """`-m extras` collects the few files that have the mark: all of them take every worker 10 s."""
+    """`-m extras` collects the few files that have the mark, or will have it because they ask for
+    the compiler: all of them take every worker 10 s."""
     if config.getoption("markexpr") != "extras" or not collection_path.name.startswith("test_"):
         return None
-    marked = b"mark.extras" in collection_path.read_bytes()
-    return None if marked or nvcc_is_from_wheels() else True
+    text = collection_path.read_bytes()
+    marked = b"mark.extras" in text or (b"toolchain" in text and nvcc_is_from_wheels())
+    return None if marked else True
 
 
 def pytest_collection_finish() -> None:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from cubridge_tui.console import say, show, show_json
 from cubridge_tui.headless import (
+    GATE_FAILED,
+    GATE_MISSING,
     actor,
     add_json,
     add_specialisation,
@@ -23,9 +25,6 @@ from cubridge_tui.headless_llm import ModelRun, add_model, asks_a_model, refuse_
 if TYPE_CHECKING:
     from engine.service.session.adaptation import Adaptation
     from engine.types import Proposal, Verdict
-
-GATE_MISSING = 3
-GATE_FAILED = 1
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

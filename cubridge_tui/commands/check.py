@@ -11,16 +11,17 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from cubridge_tui.commands.adapt import GATE_MISSING
 from cubridge_tui.console import say, show, show_json
 from cubridge_tui.headless import (
+    GATE_FAILED,
+    GATE_MISSING,
     adapting,
     add_agent,
     add_json,
     add_store,
     left_overridden,
 )
-from cubridge_tui.headless_foreign import FAILED, asked_from, check_and_report, kernel_options
+from cubridge_tui.headless_foreign import asked_from, check_and_report, kernel_options
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -36,11 +37,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     path = Path(args.what)
     if path.suffix in (".cu", ".cuh", ".cpp"):
-        return check_and_report(asked_from(path, args), args.json)
+        return check_and_report(asked_from(path, args), args.json)[0]
     if path.is_dir():
         from engine.foreign.package import read_package
 
-        return check_and_report(read_package(path), args.json)
+        return check_and_report(read_package(path), args.json)[0]
     if path.suffix == ".cuir" or path.is_file():
         return _check_file(path, args)
     return _check_session(args)
@@ -70,7 +71,7 @@ def _check_file(path: Path, args: argparse.Namespace) -> int:
             show(f"{path}:{row['line'] or 1}: {row['kind']}: {row['message']}")
         if not rows:
             show(f"{path}: {len(parsed.lines)} ops, no findings")
-    return FAILED if rows else 0
+    return GATE_FAILED if rows else 0
 
 
 def _check_session(args: argparse.Namespace) -> int:
@@ -87,7 +88,7 @@ def _check_session(args: argparse.Namespace) -> int:
         ):
             verdict = left_overridden(work, gate, args) or step()
             missing = GATE_MISSING if verdict.kind is VerdictKind.NOT_RUN else 0
-            code = FAILED if FAILED in (code, int(verdict.stops)) else code or missing
+            code = GATE_FAILED if GATE_FAILED in (code, int(verdict.stops)) else code or missing
             say(f"{name:<9} {verdict.gate} {verdict.kind}  {verdict.reason}")
             for line in proof_lines(verdict.details):
                 say(f"          {line}")

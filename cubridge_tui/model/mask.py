@@ -9,7 +9,7 @@ keeps, `-` one that only the spec keeps, `×` stands where a cell has both.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from engine.service.views.keep_map import KeepMap, Pair
@@ -31,11 +31,16 @@ _LEGEND = (
 )
 
 
-def legend(differs: bool, width: int) -> list[Entry]:
-    """What the glyphs of a picture mean, in words that fit the width."""
+def legend(differs: bool, width: int, shares: Mapping[str, str]) -> list[Entry]:
+    """What the glyphs of a picture mean, and the share of tiles (by glyph) that look so, in words
+    that fit the width; in a narrow one the signs of what differs take the place of the shares."""
     seen = [each for each in _LEGEND if differs or each[0] not in "+-×"]
-    needed = sum(len(glyph) + len(words) + 3 for glyph, _, words, _ in seen)
-    return [(g, style, words if needed <= width else few) for g, style, words, few in seen]
+    short = [(glyph, style, few) for glyph, style, _, few in seen]
+    for entries in ([each[:3] for each in seen], short):
+        told = [(g, s, f"{words} {shares.get(g, '')}".rstrip()) for g, s, words in entries]
+        if sum(len(glyph) + len(words) + 3 for glyph, _, words in told) <= width:
+            return told
+    return short
 
 
 @dataclass(frozen=True, slots=True)

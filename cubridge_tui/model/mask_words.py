@@ -40,21 +40,27 @@ def finding(grid: MaskGrid, problem: str, undecided: int) -> Words:
     if grid.wrong:
         return [(f" × {_count(len(grid.wrong), 'failing row')}", "fail"), (left, "dim")]
     if grid.picture.target is None:
-        return [(" the spec's own mask: there is no target in CuIR", "dim")]
+        words = (
+            " the spec's own mask, for there is no target in CuIR; · is a tile without a kept pair"
+        )
+        return [(words, "dim")]
     if not grid.done:
         return [(" no failing row so far", "dim"), (left, "dim")]
     return [(" ✓ ", "pass"), (f"all {grid.queries} rows keep what the spec keeps", "")]
 
 
-def shares(grid: MaskGrid) -> str:
-    """Of the tiles how many the schedule takes whole, masks and skips, and the kept pairs."""
+def shares(grid: MaskGrid) -> dict[str, str]:
+    """How many of the tiles the schedule takes whole, masks and skips, by the legend's glyphs."""
     every = max(sum(grid.counts.values()), 1)
-    each = (("full", TileClass.FULL), ("partial", TileClass.PARTIAL), ("skipped", TileClass.SKIP))
-    tiles = ", ".join(f"{100 * grid.counts[kind] / every:.0f}% {word}" for word, kind in each)
-    some = "" if grid.next_part is None else " so far"
-    pairs = 100 * grid.kept / max(grid.known * grid.keys, 1)
-    told = f"  tiles {tiles}{some}"
-    return told + (f"; {pairs:.0f}% of the pairs kept" if grid.done else "")
+    each = (("█", TileClass.FULL), ("▓▀▄", TileClass.PARTIAL), ("·", TileClass.SKIP))
+    return {glyph: f"{100 * grid.counts[kind] / every:.0f}%" for glyph, kind in each}
+
+
+def kept(grid: MaskGrid) -> str:
+    """The share of pairs that the spec keeps, or that not all tiles are counted yet."""
+    if grid.done:
+        return f"pairs kept {100 * grid.kept / max(grid.known * grid.keys, 1):.0f}%"
+    return "" if grid.next_part is None else "so far"
 
 
 def proven(details: Mapping[str, Any]) -> str:

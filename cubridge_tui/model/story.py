@@ -131,35 +131,67 @@ def _beat(stroke: Sequence[Step], before: str) -> Beat:
     details: tuple[str, ...] = ()
     if not telling:
         words, folded = "; ".join(dict.fromkeys(folded)), ()
-    elif len(telling) == 1:
-        words = _words(telling[0])
     else:
-        told = [_words(s) for s in telling]
-        others = [_words(s) for s in telling if not isinstance(s.event.body, HunkDecided)]
-        many = len(told) - len(others)
-        whole = "; ".join([*others, f"{many} decisions at one stroke"])
-        words, details = (whole, tuple(told)) if many > 1 else ("; ".join(told), ())
+        words = _at_one_stroke(telling)
+        told = tuple(_words(s) for s in telling)
+        details = told if words != "; ".join(told) else ()
     return Beat(
         first.number, last.number, first.event.time, first.event.actor, words, details, folded,
         waited,
     )  # fmt: skip
 
 
-def _words(each: Step) -> str:
-    """What a step did, with the title of the hunk that it is about."""
+def _at_one_stroke(telling: Sequence[Step]) -> str:
+    """What steps at one stroke did: hunks of which the same is said are counted and, where these
+    are a rule's or two, called by their titles."""
+    alike: dict[tuple[str, str], list[Step]] = {}
+    for number, each in enumerate(telling):
+        alike.setdefault(_decided(each) or (str(number), ""), []).append(each)
+    return "; ".join(
+        _words(group[0]) if len(group) == 1 else _together(group, *same)
+        for same, group in alike.items()
+    )
+
+
+def _together(group: Sequence[Step], verb: str, comment: str) -> str:
+    titles = dict.fromkeys(_title(each) for each in group)
+    which = f": {', '.join(titles)}" if len(titles) <= 2 else ""
+    return f"{verb} {len(group)} hunks at one stroke{which}{comment}"
+
+
+def _decided(each: Step) -> tuple[str, str] | None:
+    """The decision that a step takes, takes back or makes again, and what was said with it."""
     match each.event.body:
         case HunkDecided(decision):
             said = f": {plain(decision.comment)}" if decision.comment else ""
-            return f"{_VERBS[decision.kind]} {_named(each.before, decision.target)}{said}"
+            return _VERBS[decision.kind], said
+        case Undone() | Redone() if each.about is not None:
+            verb = "undid" if isinstance(each.event.body, Undone) else "made again"
+            if isinstance(each.about.body, HunkDecided):
+                return f"{verb}: {_VERBS[each.about.body.decision.kind]}", ""
+    return None
+
+
+def _target(each: Step) -> str:
+    body = each.about.body if each.about is not None else each.event.body
+    return body.decision.target if isinstance(body, HunkDecided) else ""
+
+
+def _title(each: Step) -> str:
+    found = each.before.find_hunk(_target(each))
+    return plain(found[1].title) if found is not None else plain(_target(each))
+
+
+def _words(each: Step) -> str:
+    """What a step did, with the title of the hunk that it is about."""
+    decided = _decided(each)
+    if decided is not None:
+        verb, said = decided
+        return f"{verb} {_named(each.before, _target(each))}{said}"
+    match each.event.body:
         case HunkCommented(target, text):
             verb = "commented on" if text else "took the comment back on"
             return f"{verb} {_named(each.before, target)}" + (f": {plain(text)}" if text else "")
-        case Undone() | Redone() if each.about is not None:
-            verb = "undid" if isinstance(each.event.body, Undone) else "made again"
-            body = each.about.body
-            if isinstance(body, HunkDecided):
-                decided = body.decision
-                return f"{verb}: {_VERBS[decided.kind]} {_named(each.before, decided.target)}"
     return typeable(step_words(each.words))
 
 

@@ -200,9 +200,10 @@ class MaskScreen(ActionScreen):
             parts.append((f"  {self._examples}", "stale"))
         self.query_one("#decision", Line).put(parts)
         width = self.size.width
-        shown = mask.legend(bool(grid.wrong), width)
+        kept = mask_words.kept(grid)
+        shown = mask.legend(bool(grid.wrong), width - len(kept) - 2, mask_words.shares(grid))
         legend = [part for g, s, w in shown for part in ((f" {g}", s), (f" {w} ", "dim"))]
-        self.query_one("#legend", Line).put(legend)
+        self.query_one("#legend", Line).put(legend, [(f"{kept} ", "dim")])
         verdict = self.subject.verdict
         details = verdict.details if verdict is not None else {}
         executed = mask_words.executed(details)
@@ -212,7 +213,7 @@ class MaskScreen(ActionScreen):
             line.display = bool(proven)
         line.put([(proven, "dim" if executed else "pass")])
         here = [(" " + grid.describe(self.pane.i, self.pane.j), "")]
-        self.query_one("#here", Line).put(here, [(mask_words.shares(grid) + " ", "dim")])
+        self.query_one("#here", Line).put(here)
 
     def on_mask_pane_moved(self) -> None:
         if self._timer is None:

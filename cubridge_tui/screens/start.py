@@ -17,6 +17,7 @@ from cubridge_tui.model.rows import PaneText
 from cubridge_tui.screens.base import ActionScreen, bindings
 from cubridge_tui.widgets.code_pane import CodePane
 from cubridge_tui.widgets.line import Banner, KeyBar, Line
+from engine.errors import StoreError
 
 LISTS = ("kernels", "specs", "sessions")
 NARROW = 100  # columns in which the words of a spec need two lines
@@ -297,9 +298,14 @@ class StartScreen(ActionScreen):
         assert session is not None  # the action's condition
         store = self.cubridge.store
         key = actions.key_of("restore", self.cubridge.actions)
+        self._deleted = session.id  # from now on: `u` may be typed before it is done
 
         def delete() -> None:
-            self._deleted = store.delete(session.id)
+            try:
+                store.delete(session.id)
+            except StoreError:
+                self._deleted = ""
+                raise
 
         self._change(f"{session.id} is deleted: {key} restores it", delete)
 
@@ -308,7 +314,8 @@ class StartScreen(ActionScreen):
 
         def restore() -> None:
             store.restore(session)
-            self._deleted = ""
+            if self._deleted == session:  # else another one was deleted meanwhile
+                self._deleted = ""
 
         self._change(f"{session} is there again", restore)
 

@@ -42,7 +42,8 @@ def _picture(
     except (KeyError, TypeError, ValueError):
         return []  # of another version
     where = ", ".join(f"{n} {place[n]}" for n in ("b", "h", "case") if n in place)
-    each = f"{high} rows x {wide} columns" if high * wide > 1 else "one element"
+    several = f"{high} row{'s' * (high > 1)} x {wide} column{'s' * (wide > 1)}"
+    each = several if high * wide > 1 else "one element"
     lines = [
         f"|error| of {what} over (i, {column}), {where}: {_most(top, place)}, a mark is {each}",
         f"{'':8}{column}={first:<{max(len(cells[0]) - len(str(last)) - 2, 1)}}{last}",

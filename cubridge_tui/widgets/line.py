@@ -65,9 +65,16 @@ class Line(Widget):
         return "".join(t for t, _ in (*self._left, *self._right))
 
     @property
+    def _aside(self) -> int:
+        """Columns for the parts from the right: none where they would leave a long left less than
+        half."""
+        rest = self.size.width - self._wide[1]
+        return self._wide[1] if 2 * rest >= self.size.width or self._wide[0] <= rest else 0
+
+    @property
     def _room(self) -> int:
         """Columns for the parts from the left."""
-        return max(self.size.width - self._wide[1], self.size.width // 2)
+        return self.size.width - self._aside
 
     @property
     def cut(self) -> bool:
@@ -80,8 +87,7 @@ class Line(Widget):
 
     def key_at(self, x: int) -> str:
         """The key that a cell names, itself or in the words after it; empty for none."""
-        right = self.size.width - self._wide[1]
-        at, parts = (right, self._right) if self._right and x >= right else (0, self._left)
+        at, parts = (self._room, self._right) if x >= self._room else (0, self._left)
         before = ("", "")
         for part in parts:
             at += cell_len(part[0])
@@ -108,7 +114,7 @@ class Line(Widget):
         if y:
             return Strip.blank(width, Style.null())
         palette = palette_of(self.app)
-        right, room = self._wide[1], self._room
+        right, room = self._aside, self._room
         key = f" {self._whole_key}" if self.cut and self._whole_key else ""
         room -= cell_len(key)
         segments: list[Segment] = []
@@ -125,7 +131,7 @@ class Line(Widget):
                 break
             segments.append(Segment(text, palette.style(style)))
             used += size
-        if self._right and used + right <= width:
+        if right:
             segments.append(self._between(width - used - right, palette))
             segments += [Segment(t, palette.style(s)) for t, s in self._right]
         elif used < width:

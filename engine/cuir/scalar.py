@@ -201,7 +201,10 @@ class Compiler:
                 result = apply(a, b)
                 return result if LEAST <= result <= MOST else within(result)
             first, second = type(a) in _NUMBER, type(b) in _NUMBER
-            if not (first or second) and a.dtype is b.dtype and a.dtype.is_signed:
+            if not first and (
+                type(b) is float and a.dtype.is_floating_point if second
+                else a.dtype is b.dtype and a.dtype.is_signed
+            ):  # fmt: skip
                 return apply(a, b)
             if first and second:
                 a, b = self.mixed(a, b)
@@ -279,7 +282,7 @@ class Compiler:
                 if type(value) not in _NUMBER:
                     break
             else:
-                if len(values) == 2:
+                if len(values) == 2 and type(values[0]) is not type(values[1]):
                     values = list(self.mixed(*values))
                 result = number(*values)
                 return result if exact or type(result) is not float else f32(result)
@@ -388,8 +391,7 @@ def gather(tensor: Any, index: list[Any], mode: Mode) -> Any:
     if outside:
         valid = torch.zeros_like(valid)
     if 0 in shape:
-        shapes = [p.shape for p in places if type(p) is not int]
-        found = torch.zeros(torch.broadcast_shapes(*shapes), dtype=kind)
+        found = torch.zeros(valid.shape, dtype=kind)
     elif all(type(p) is int for p in places[:-1]) and places[-1].dtype == torch.int64:
         found = tensor[tuple(places[:-1])].take(places[-1])  # in half the time
     else:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -14,19 +15,19 @@ from engine.build.tools.toolchain import Toolchain, find_toolchain
 from engine.child.client import Child
 from engine.errors import InputError
 from engine.files import read_text
-from engine.foreign.cases import Case, complete, draw, usual_cases
+from engine.foreign.cases import Case, cases_of, complete, draw, unlike
 from engine.foreign.compile import Compiled, Flags, compile_kernel
 from engine.foreign.explain import explain, led, together
 from engine.foreign.includes import reached, read_included
 from engine.foreign.launcher import Launcher, read_launcher
-from engine.foreign.numbers.told import in_order, places
+from engine.foreign.numbers.where import Place, Places, Where, told_places
 from engine.foreign.reach import Launches, kernel_words, preprocessed, reached_functions
-from engine.foreign.record import Executed, execute, launched
+from engine.foreign.record import Executed, Process, execute, launched
 from engine.foreign.reference import Difference, Reference, compare, read_reference, want
 from engine.ptx.findings import Finding
-from engine.ptx.syntax import Instruction, Location, Module
+from engine.ptx.syntax import Module
 
-VALUES = ("random", "peaked")  # what a case that a person names is run with
+VALUES = ("random", "marked")  # what a case that a person names is run with
 ELEMENTS = ("bf16", "f16", "f32")  # of tensors whose type the caller chooses
 
 
@@ -69,7 +70,7 @@ class Asked:
         reference: a PyTorch function that says what it computes; None: memory alone is checked.
         shapes: the dimensions of further tensors by name.
         dtype: elements of `void*` and torch tensors.
-        sizes: the cases to run; empty: the usual ones.
+        sizes: the cases to run, as `cases_of` takes them; empty: the usual ones.
         options: parameters of the reference that a person set.
     """
 
@@ -84,14 +85,27 @@ class Asked:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
+def launcher_of(asked: Asked, text: str, reference: Reference | None, dtype: str = "") -> Launcher:
+    """The launcher of a source whose text this is; `dtype` in the place of the kernel's own."""
+    shapes, scalars, types = (
+        (reference.shapes, reference.scalars, reference.types) if reference else ({}, {}, {})
+    )
+    named = {name for sizes in asked.sizes for name in sizes}
+    return read_launcher(text, str(asked.source), asked.launcher, {**shapes, **asked.shapes},
+                         dtype or asked.dtype, scalars, types, named)  # fmt: skip
+
+
 def check_kernel(
-    asked: Asked, said: Callable[[str], None] = lambda text: None, child: Child | None = None
-) -> Iterator[Checked]:
-    """Executes a kernel as PTX in each case, and compares what it wrote with its reference. Where
-    no case launches a kernel that the launcher reaches, cases that do are added, if some are found.
+    asked: Asked, said: Callable[[str], None] = lambda text: None, child: Child | None = None,
+    more: bool = False,
+) -> Iterator[Checked]:  # fmt: skip
+    """Executes a kernel as PTX in each case, one after the other in one process, the smallest
+    first, and compares what it wrote with its reference. Where no case launches a kernel that the
+    launcher reaches, cases that do are added, if some are found.
 
     Args:
         child: the torch child that runs the reference; None: one of its own.
+        more: whether a case is added that tells apart what all others have alike (`unlike`).
 
     Raises:
         InputError: the source does not compile, its launcher is not understood or fails, or it has
@@ -99,15 +113,15 @@ def check_kernel(
         SpecError: the reference declares no attention.
         MissingTool: there is no nvcc.
     """
-    with _prepared(asked, said, child) as at:
+    with _prepared(asked, said, child, more) as at:
         nvcc = at.compiled.seconds, at.compiled.processor
-        explained = False
+        explained, process = False, Process()
         for case in at.cases:
             entry, sizes = at.entries[case.dtype], complete(at.entries[case.dtype], case.sizes)
             if at.reference is None or at.child is None:
                 inputs = draw(entry, sizes)
                 _, made = execute(at.compiled, entry, sizes, inputs, {}, asked.flags.arch,
-                                  at.folder, memory_only=True)  # fmt: skip
+                                  at.folder, memory_only=True, process=process)  # fmt: skip
                 yield Checked(case, tuple(made), not_launched=at.not_launched, nvcc=nvcc,
                               module=at.compiled.module)  # fmt: skip
                 continue
@@ -119,7 +133,7 @@ def check_kernel(
                 continue
             outputs, made = execute(
                 at.compiled, entry, {**sizes, **wanted.sizes}, wanted.inputs, at.reference.scalars,
-                asked.flags.arch, at.folder,
+                asked.flags.arch, at.folder, process=process,
             )  # fmt: skip
             differences, errors = compare(wanted, entry, outputs)
             why: tuple[str, ...] = ()
@@ -131,8 +145,8 @@ def check_kernel(
                 if not isinstance(again, str):
                     why = explain(
                         at.compiled, entry, again, at.reference.scalars, asked.flags.arch,
-                        at.folder, made, outputs[differences[0].tensor],
-                        lambda x: place_words(x, asked.source),
+                        at.folder, made, differences, outputs,
+                        Places(at.compiled.module, asked.source),
                     ).lines  # fmt: skip
             yield Checked(case, tuple(made), tuple(differences), errors, "", at.not_launched, nvcc,
                           why, at.compiled.module)  # fmt: skip
@@ -148,7 +162,8 @@ def kernels_of_cases(
         InputError, MissingTool: as `check_kernel` does.
     """
     with _prepared(asked, said, child) as at:
-        return [(c, at.launches.of(c)) for c in at.cases if c.values == at.cases[0].values]
+        once = {(tuple(c.sizes.items()), c.dtype): c for c in reversed(at.cases)}
+        return [(c, at.launches.of(c)) for c in reversed(once.values())]
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +186,7 @@ class _Prepared:
 
 @contextmanager
 def _prepared(
-    asked: Asked, said: Callable[[str], None], child: Child | None
+    asked: Asked, said: Callable[[str], None], child: Child | None, more: bool = False
 ) -> Iterator[_Prepared]:
     text = read_text(asked.source, "give a CUDA source with a launcher")
     tools = find_toolchain()
@@ -184,25 +199,14 @@ def _prepared(
         if child is not None and asked.reference is not None:
             said(f"reading {asked.reference.name}")
             reference = read_reference(asked.reference, child, asked.options)
-        shapes = {**(reference.shapes if reference else {}), **asked.shapes}
         scalars = reference.scalars if reference else {}
-        types = reference.types if reference else {}
-        named = {name for sizes in asked.sizes for name in sizes}
-        entries = {
-            name: read_launcher(
-                text, str(asked.source), asked.launcher, shapes, dtype, scalars, types, named
-            )
-            for name, dtype in (("", asked.dtype), *((d, d) for d in ELEMENTS))
-        }
+        entries = {d: launcher_of(asked, text, reference, d) for d in ("", *ELEMENTS)}
         entry = entries[""]
+        # Marked ones besides: of many keys one more or less is within a half's rounding.
+        kinds = VALUES if reference is not None else VALUES[:1]
+        cases = cases_of(entry, asked.sizes, kinds, asked.head_dim, reference)
         said(f"compiling {asked.source.name} for {asked.flags.arch}")
         compiled = compile_kernel(asked.source, entry, asked.flags, tools, folder)
-        # Peaked values besides: of logits around 0 a cap is a line, within a half's rounding.
-        kinds = VALUES if reference is not None else VALUES[:1]
-        each = ((dict(s), kind) for s in asked.sizes for kind in kinds)
-        cases = [Case(s, n, kind) for n, (s, kind) in enumerate(each)] or usual_cases(
-            entry, asked.head_dim, reference
-        )
         launches = Launches(
             entry,
             lambda case: launched(compiled, entries[case.dtype], complete(entry, case.sizes),
@@ -210,10 +214,20 @@ def _prepared(
             reference.allows if reference else lambda sizes: True,
             [d for d in ELEMENTS if entries[d] != entry and any(p.torch for p in entry.tensors)],
         )  # fmt: skip
-        more, not_launched = _all_launched(
+        apart = unlike(entry, cases, reference.allows) if more and reference else None
+        if apart is not None:
+            with suppress(InputError):  # sizes that the launcher does not take
+                launches.of(apart)
+                said(
+                    f"{apart} is run, too: no other case has unlike lengths, or heads that share "
+                    "keys; where a kernel takes none, one name for both says so in the reference"
+                )
+                cases += [replace(apart, values=kind) for kind in kinds]
+        added, not_launched = _all_launched(
             asked, compiled.module, launches, cases, said, tools, folder
         )
-        cases += [replace(c, values=kind) for c in more for kind in kinds]
+        cases += [replace(c, values=kind) for c in added for kind in kinds]
+        cases.sort(key=lambda c: math.prod(c.sizes.values()))
         yield _Prepared(reference, child, entries, compiled, folder, launches, cases, not_launched)
 
 
@@ -228,9 +242,8 @@ def _all_launched(
         return [], ()
     text = preprocessed(asked.source.resolve(), asked.flags, tools, folder)
     near = reached_functions([text], asked.launcher)
-    names = [function_name(n) for n in module.kernels]
     words = {
-        name: kernel_words(kernel, names.count(function_name(name)) > 1)
+        name: kernel_words(kernel)
         for name, kernel in module.kernels.items()
         if name in left and function_name(name) in near
     }
@@ -242,36 +255,23 @@ def _all_launched(
     return more, tuple(words[n] for n in words if n in launches.never(words, more))
 
 
-def place(instruction: Instruction, source: Path) -> Location | Instruction:
-    """The line that an instruction is of, in the person's own source where one is: headers that it
-    uses are not. The PTX line where none is known."""
-    at = instruction.source
-    if at is None:
-        return instruction
-    own = [p for p in at.chain() if Path(p.file).resolve() == source.resolve()]
-    return replace(own[0], file=str(source)) if own else at
-
-
-def place_words(instruction: Instruction, source: Path) -> str:
-    """Its line in the source, with the line that calls the function which that is in."""
-    at = place(instruction, source)
-    chain = instruction.source.chain() if instruction.source else ()
-    own = [p.line for p in chain if Path(p.file).resolve() == source.resolve()]
-    return f"{at} (from {own[1]})" if len(own) > 1 else str(at)
-
-
-def led_by(checked: Checked, finding: Finding, source: Path) -> Iterator[str]:
+def led_by(checked: Checked, finding: Finding, where: Where) -> Iterator[str]:
     """The lines that led to a finding, a sentence for each kind of them."""
     if checked.module is not None:
         carried = together(x.carried for x in checked.launches)
         for words, way in led(finding, checked.module, carried):
-            if made := in_order(way):
-                yield f"{words} {places(made, lambda x: place_words(x, source))}"
+            if said := told_places(way, where):
+                yield f"{words} {said}"
 
 
-def shorter(findings: Sequence[Finding], source: Path) -> list[Finding]:
-    """Of several findings of one kind at one line of the source the first."""
-    kept: dict[tuple[str, str], Finding] = {}
+def places(checked: Checked, source: Path) -> Where:
+    """Where the instructions stand that a case executed."""
+    return Places(checked.module or Module("", {}, ()), source)
+
+
+def shorter(findings: Iterable[Finding], where: Where) -> list[Finding]:
+    """Of several findings of one kind at one place of the source the first."""
+    kept: dict[tuple[str, Place], Finding] = {}
     for finding in findings:
-        kept.setdefault((finding.kind, str(place(finding.at, source))), finding)
+        kept.setdefault((finding.kind, where(finding.at)), finding)
     return list(kept.values())

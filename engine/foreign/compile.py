@@ -8,10 +8,12 @@ import re
 import resource
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from engine.build.folder.cache import default_cache, locked, prune, write
+from engine.build.machine_code.ptxas import function_name, parse_uses
+from engine.build.tools.diagnostics import parse_diagnostics
 from engine.build.tools.process import run
 from engine.build.tools.toolchain import Toolchain, compiler_environ
 from engine.errors import InputError
@@ -28,8 +30,9 @@ _HERE, _THERE, _OURS = "@FOLDER@", "@SOURCE@", "@OURS@"
 STAND_INS = Path(__file__).with_name("stand_ins")
 RECORDER = Path(__file__).with_name("recorder.cpp")
 
-# Calls the launcher with what the command line gives, each argument as its parameter's type. A
-# `main` of the source is not ours.
+# Calls the launcher with what the command line gives, each argument as its parameter's type: for
+# each call the number of its first allocation, then the arguments. A `main` of the source is not
+# ours.
 _DRIVER = """\
 #define main main_of_the_source
 #include "{source}"
@@ -40,6 +43,7 @@ _DRIVER = """\
 #include <utility>
 
 extern "C" void cubridge_refuse(const char* what);
+extern "C" void cubridge_call(const char* first);
 
 template <class T> T argument_from(const char* text) {{
 #ifdef CUBRIDGE_TORCH
@@ -65,11 +69,15 @@ void call_with(R (*function)(T...), char** text, std::index_sequence<I...>) {{
   else returned(function(argument_from<std::decay_t<T>>(text[I])...));
 }}
 
-template <class R, class... T> void call_with(R (*function)(T...), char** text) {{
+template <class R, class... T> char** call_with(R (*function)(T...), char** text) {{
+  cubridge_call(*text++);
   call_with(function, text, std::index_sequence_for<T...>{{}});
+  return text + sizeof...(T);
 }}
 
-int main(int, char** argv) {{ call_with(&{launcher}, argv + 1); }}
+int main(int, char** argv) {{
+  for (char** at = argv + 1; *at;) at = call_with(&{launcher}, at);
+}}
 """
 
 
@@ -104,12 +112,14 @@ class DoesNotCompile(InputError):
 @dataclass(frozen=True, slots=True)
 class Compiled:
     """The PTX, parsed, and the program that records a launch; what nvcc took for them, in seconds
-    of the clock and of all processors."""
+    of the clock and of all processors; and the registers of a thread by kernel, where ptxas was
+    asked."""
 
     module: Module
     program: Path
     seconds: float = 0.0
     processor: float = 0.0
+    registers: Mapping[str, int] = field(default_factory=dict)
 
 
 def compile_kernel(
@@ -119,8 +129,8 @@ def compile_kernel(
     What was compiled before with the same texts and flags is taken from the cache of builds.
 
     Raises:
-        DoesNotCompile: with nvcc's first error; or it calls something of the CUDA runtime that the
-            recorder has not, by its name.
+        DoesNotCompile: with the first error of nvcc or ptxas; or it calls something of the CUDA
+            runtime that the recorder has not, by its name.
     """
     build = _Build(source.resolve(), launcher, flags, tools, folder)
     program, kept = folder / "record", folder / "kept"
@@ -128,8 +138,10 @@ def compile_kernel(
     words = ["-cudart", "none", "--keep", "--keep-dir", str(kept), *tools.link_flags]
     began, before = time.monotonic(), _children()
     build.made([*words, "-o", str(program)], {"program": program}, kept, [_recorder(tools)])
+    ptx = next(kept.glob("driver*.ptx"))
+    registers = build.assembled(ptx)
     took = time.monotonic() - began, _children() - before
-    return Compiled(_module(next(kept.glob("driver*.ptx"))), program, *took)
+    return Compiled(_module(ptx), program, *took, registers)
 
 
 def compile_again(
@@ -170,7 +182,8 @@ def _recorder(tools: Toolchain) -> Path:
 
 
 def _module(ptx: Path) -> Module:
-    return parse_module(uncovered(ptx.read_text(encoding="utf-8")), "PTX")
+    text = re.sub(r"(_GLOBAL__N__|_INTERNAL_)[0-9a-f]{8}", r"\g<1>00000000", ptx.read_text("utf-8"))
+    return parse_module(uncovered(text), "PTX")
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +235,38 @@ class _Build:
                 for name, path in named.items():
                     self.copy(path, cache / name, self.anywhere)
         prune(cache.parent, cache)
+
+    def assembled(self, ptx: Path) -> dict[str, int]:
+        """The registers of a thread that ptxas gives each kernel; none where there is no ptxas."""
+        if self.tools.ptxas is None:
+            return {}
+        text = ptx.read_text("utf-8", "surrogateescape")
+        parts = [self.tools.identity, self.flags.arch, self.anywhere(text)]
+        key = hashlib.sha256("\0".join(parts).encode("utf-8", "surrogateescape")).hexdigest()
+        cache = default_cache().with_name("executed") / key
+        with locked(cache, None):
+            log = cache / "assembled"
+            if not log.is_file():
+                command = [str(self.tools.ptxas.path), "-v", f"-arch={self.flags.arch}", str(ptx),
+                           "-o", os.devnull]  # fmt: skip
+                done = run(command, cwd=self.folder, environ=compiler_environ(), limit=LIMIT)
+                if not done.ok:
+                    raise self.not_assembled(done.output, text, ptx)
+                write(log, done.output.encode())
+            output = log.read_text("utf-8")
+        return {use.symbol: use.registers for use in parse_uses(output)}
+
+    def not_assembled(self, output: str, text: str, ptx: Path) -> DoesNotCompile:
+        """What ptxas refuses, at the source's line: of an instruction, or of the kernel named."""
+        name = self.source.name
+        said = parse_diagnostics(output, read_included(self.source).decode("utf-8", "replace"),
+                                 name, {ptx.name: text})  # fmt: skip
+        words = str(said[0]) if said else output.strip()[:400]
+        for kernel in () if said and said[0].where else _module(ptx).kernels.values():
+            if kernel.name in words:
+                words = words.replace(kernel.name, function_name(kernel.name))
+                words = f"{kernel.code[0].source or name}: {words}"
+        return DoesNotCompile(f"ptxas does not assemble {name}: {words}", output)
 
     def refusal(self, output: str) -> DoesNotCompile:
         return DoesNotCompile(_reason(output, self.source), output, advice(output))

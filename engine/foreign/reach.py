@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.build.machine_code.ptxas import function_name
+from engine.build.machine_code.ptxas import kernel_name
 from engine.build.tools.process import run
 from engine.build.tools.toolchain import Toolchain, compiler_environ
 from engine.errors import InputError
@@ -165,12 +165,11 @@ def _products(sizes: Sizes) -> int:
     return out
 
 
-def kernel_words(kernel: Kernel, many: bool) -> str:
-    """A kernel by its plain name, with its symbol where several have that name, and its line."""
+def kernel_words(kernel: Kernel) -> str:
+    """A kernel by its name in the source, and its line."""
     at = next((i.source for i in kernel.code if i.source is not None), None)
-    name = function_name(kernel.name)
-    words = f"{name} ({kernel.name})" if many else name
+    name = kernel_name(kernel.name)
     if at is None:
-        return words
+        return name
     place = at.chain()[-1]
-    return f"{words} at {Path(place.file).name}:{place.line}"
+    return f"{name} at {Path(place.file).name}:{place.line}"

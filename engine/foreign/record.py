@@ -7,13 +7,13 @@ import math
 import os
 import signal
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from engine.build.machine_code.ptxas import function_name
+from engine.build.machine_code.ptxas import kernel_name
 from engine.build.tools.process import run as run_process
 from engine.errors import InputError
 from engine.foreign.compile import Compiled
@@ -24,7 +24,7 @@ from engine.ptx.launch import Launch
 from engine.ptx.launch import run as run_kernel
 from engine.ptx.memory import GLOBAL, HALF, WINDOW, Tensor
 from engine.ptx.records import unproven
-from engine.ptx.syntax import Instruction
+from engine.ptx.syntax import Instruction, Module
 
 LIMIT = 60.0  # seconds that a launcher may take
 MOST_BYTES = 1 << 30  # that a launcher may allocate
@@ -54,7 +54,7 @@ class Executed:
     @property
     def function(self) -> str:
         """The kernel's name in the source."""
-        return function_name(self.kernel)
+        return kernel_name(self.kernel)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,12 +68,54 @@ class Written:
     by: Array
 
 
+@dataclass(slots=True)
+class Process:
+    """What a process has after some calls of its launcher.
+
+    Args:
+        said: the calls, as its command line has them.
+        tensors: global memory in the order of addresses; what was given back has no bytes.
+        own: the module's variables by name.
+    """
+
+    said: list[str] = field(default_factory=list)
+    tensors: list[Tensor] = field(default_factory=list)
+    own: dict[str, Tensor] = field(default_factory=dict)
+
+    def free(self, number: int, why: str) -> None:
+        name = f"{self.tensors[number].name} ({why})"
+        self.tensors[number] = Tensor(name, np.zeros(0, np.uint8))
+
+    def at(self, address: int, count: int, what: str) -> tuple[int, slice]:
+        """The tensor that `count` bytes from an address on lie in, and where in it."""
+        number, start = divmod(address - GLOBAL, 1 << WINDOW)
+        start -= HALF
+        if not 0 <= number < len(self.tensors):
+            raise InputError(f"the launcher {what} memory that it did not allocate")
+        tensor = self.tensors[number]
+        if not 0 <= start <= tensor.data.nbytes - count:
+            raise InputError(f"the launcher {what} {count} bytes at byte {start} of {tensor.name}, "
+                             f"which has {tensor.data.nbytes}")  # fmt: skip
+        return number, slice(start, start + count)
+
+    def set(self, address: int, data: Array | int, known: Array | bool = True) -> None:
+        """Writes bytes, some of which may be undefined."""
+        count = data.size if isinstance(data, np.ndarray) else int(np.size(known))
+        number, part = self.at(address, count, "sets")
+        tensor = self.tensors[number]
+        tensor.data.reshape(-1).view(np.uint8)[part] = data
+        if tensor.set is not None:
+            tensor.set[part] = known
+
+
 def arguments(
-    launcher: Launcher, sizes: Mapping[str, int], scalars: Mapping[str, int | float | bool]
-) -> list[str]:
-    """The launcher's arguments in a case: addresses of tensors in their order, sizes, scalars."""
+    launcher: Launcher, sizes: Mapping[str, int], scalars: Mapping[str, int | float | bool],
+    first: int = 0,
+) -> list[str]:  # fmt: skip
+    """The launcher's arguments in a case: addresses of tensors in their order, the number of the
+    first one, sizes, scalars."""
     out: list[str] = []
-    tensors = 0
+    tensors = first
     for p in launcher.parameters:
         if p.kind == "tensor":
             address = str(GLOBAL + (tensors << WINDOW) + HALF)
@@ -94,6 +136,7 @@ def execute(
     compiled: Compiled, launcher: Launcher, sizes: Mapping[str, int],
     inputs: Mapping[str, Array], scalars: Mapping[str, int | float | bool], arch: str,
     folder: Path, observer: Observer | None = None, memory_only: bool = False,
+    process: Process | None = None,
 ) -> tuple[dict[str, Written], list[Executed]]:  # fmt: skip
     """Runs the launcher on a case and executes every launch that it made.
 
@@ -101,17 +144,21 @@ def execute(
         inputs: the bits of each input tensor by name.
         scalars: further numbers by name; a scale is 1 / sqrt(D) where it has none.
         observer: sees what the source's `observe` instructions say.
-        memory_only: nothing is compared, so that no tensor needs to be an output.
+        memory_only: nothing is compared, so that no tensor needs to be an output, and each may be
+            written.
+        process: what calls before left; None: this is the first one.
 
     Returns:
         The outputs by name; and the launches with their findings.
 
     Raises:
         InputError: the launcher ended with an error, launched nothing, wrote no output, or asked
-            for what the recorder has not.
+            for what the recorder has not, or what the driver refuses.
     """
-    tensors = [
-        Tensor(p.means, inputs[p.means].copy())
+    process = process or Process()
+    first = len(process.tensors)
+    given = [
+        Tensor(p.means, inputs[p.means].copy(), np.ones(inputs[p.means].nbytes, np.bool_))
         if not p.output
         else Tensor.output(
             p.means,
@@ -119,16 +166,23 @@ def execute(
         )
         for p in launcher.tensors
     ]
-    words = arguments(launcher, sizes, scalars)
-    events = _events(compiled, launcher, words, len(tensors), arch, folder)
+    words = arguments(launcher, sizes, scalars, first)
+    process.tensors += given
+    process.said += [str(len(process.tensors)), *words]
     launches: list[Executed] = []
     returned: list[Written] = []
-    own: dict[str, Tensor] = {}
-    for event in events:
+    kept = [] if memory_only else [t for t in given if t.name in inputs]  # inputs as they were
+    for event in _events(compiled, launcher, process.said, arch, folder):
         if event["event"] == "returned":
-            returned.append(_returned(event, tensors))
-        else:
-            _do(event, compiled, tensors, own, launches, observer)
+            returned.append(_returned(event, process))
+            continue
+        _do(event, compiled, process, launches, observer)
+        changed = [t for t in kept if not np.array_equal(t.data, inputs[t.name])]
+        for tensor in changed:
+            kept.remove(tensor)
+            if event["event"] != "launch":
+                raise InputError(f"the launcher overwrites {tensor.name}, an input")
+            launches[-1] = _overwritten(launches[-1], tensor, inputs[tensor.name], compiled.module)
     if not launches:
         raise InputError(
             f"{launcher.name} launched no kernel at "
@@ -136,10 +190,21 @@ def execute(
             fix="launch it with <<<...>>> or cudaLaunchKernel in that function; where it takes one "
             "head size alone, name that with --head-dim",
         )
+    for number in range(first, first + len(given)):
+        process.free(number, "of an earlier call")
     if memory_only and not launcher.outputs:
         return {}, launches
     stopped = any(x.findings for x in launches)
-    return _outputs(launcher, tensors, returned, stopped), launches
+    return _outputs(launcher, given, returned, stopped), launches
+
+
+def _overwritten(launch: Executed, tensor: Tensor, was: Array, module: Module) -> Executed:
+    """A launch that left other values in an input, with a finding where it wrote the first."""
+    differs = tensor.data.reshape(-1).view(np.uint8) != was.reshape(-1).view(np.uint8)
+    line = tensor.by[differs][0]
+    at = next(x for x in module.kernels[launch.kernel].code if x.line == line)
+    found = Finding("input written", at, f"writes {tensor.name}, an input of the launcher")
+    return replace(launch, findings=(*launch.findings, found))
 
 
 def launched(
@@ -151,8 +216,8 @@ def launched(
     Raises:
         InputError: as `execute` does.
     """
-    words = arguments(launcher, sizes, scalars)
-    events = _events(compiled, launcher, words, len(launcher.tensors), arch, folder)
+    words = [str(len(launcher.tensors)), *arguments(launcher, sizes, scalars)]
+    events = _events(compiled, launcher, words, arch, folder)
     return frozenset(e["kernel"] for e in events if e["event"] == "launch")
 
 
@@ -171,24 +236,21 @@ def _outputs(
     return out
 
 
-def _returned(event: Mapping[str, Any], tensors: list[Tensor]) -> Written:
+def _returned(event: Mapping[str, Any], process: Process) -> Written:
     """A tensor that the launcher returned, as it is after all launches before."""
-    data, known, start = _bytes(tensors, int(event["address"]))
-    by = tensors[int(event["address"]) - GLOBAL >> WINDOW].by
     size = SIZES[event["type"]]
-    part = slice(start, start + size * math.prod(event["sizes"]))
-    bits = data[part].view(np.dtype(f"u{size}")).reshape(event["sizes"])
-    return Written(
-        event["type"], bits, np.ones(bits.nbytes, np.bool_) if known is None else known[part],
-        by[part],
-    )  # fmt: skip
+    count = size * math.prod(event["sizes"])
+    number, part = process.at(int(event["address"]), count, "returns")
+    tensor = process.tensors[number]
+    bits = tensor.data.reshape(-1).view(np.uint8)[part].view(np.dtype(f"u{size}"))
+    known = np.ones(count, np.bool_) if tensor.set is None else tensor.set[part]
+    return Written(event["type"], bits.reshape(event["sizes"]), known, tensor.by[part])
 
 
 def _events(
-    compiled: Compiled, launcher: Launcher, words: list[str], tensors: int, arch: str,
-    folder: Path,
-) -> Iterator[dict[str, Any]]:  # fmt: skip
-    """The record's events, in their order."""
+    compiled: Compiled, launcher: Launcher, words: list[str], arch: str, folder: Path
+) -> Iterator[dict[str, Any]]:
+    """The events of the last of the calls, in their order."""
     record, parameters = folder / "record.jsonl", folder / "parameters.txt"
     record.unlink(missing_ok=True)
     parameters.write_text(
@@ -201,7 +263,7 @@ def _events(
     digits = arch.removeprefix("sm_").rstrip("af")
     environ = {
         **os.environ, "CUBRIDGE_RECORD": str(record), "CUBRIDGE_PARAMETERS": str(parameters),
-        "CUBRIDGE_TENSORS": str(tensors), "CUBRIDGE_ARCH": digits,
+        "CUBRIDGE_ARCH": digits,
     }  # fmt: skip
     done = run_process([str(compiled.program), *words], cwd=folder, environ=environ, limit=LIMIT)
     lines = record.read_text(encoding="utf-8").splitlines() if record.exists() else []
@@ -209,6 +271,9 @@ def _events(
     refused = next((e["call"] for e in events if e["event"] == "refused"), None)
     if refused is not None:
         raise InputError(f"{launcher.name} asks for {refused}, which cannot be executed yet")
+    invalid = next((e["words"] for e in events if e["event"] == "invalid"), None)
+    if invalid is not None:
+        raise InputError(f"{launcher.name} asks for {invalid}: the driver refuses that")
     if not done.ok:
         why = done.output.strip().splitlines()[-1:] or [f"it ended with {done.returncode}"]
         if done.timed_out:
@@ -217,26 +282,34 @@ def _events(
             why = ["it uses memory that it has not: device memory cannot be read or written by the "
                    "launcher itself"]  # fmt: skip
         raise InputError(f"{launcher.name} failed: {why[0]}")
-    yield from events
+    last = max((n for n, e in enumerate(events) if e["event"] == "call"), default=-1)
+    yield from events[last + 1 :]
 
 
 def _do(
-    event: Mapping[str, Any], compiled: Compiled, tensors: list[Tensor], own: dict[str, Tensor],
-    launches: list[Executed], observer: Observer | None,
+    event: Mapping[str, Any], compiled: Compiled, process: Process, launches: list[Executed],
+    observer: Observer | None,
 ) -> None:  # fmt: skip
-    kind = event["event"]
+    tensors, kind = process.tensors, event["event"]
     if kind == "allocate":
         size = int(event["bytes"])
         if size + sum(t.data.nbytes for t in tensors) > MOST_BYTES:
             raise InputError(f"the launcher allocates {size} bytes: more than is executed here")
         name = f"allocation {len(tensors)}"
         tensors.append(Tensor.output(name, np.zeros(max(size, 1), np.uint8)))
+    elif kind == "free":
+        number, part = process.at(int(event["address"]), 0, "frees")
+        if part.start or not tensors[number].data.nbytes:
+            raise InputError(f"the launcher frees {tensors[number].name} from byte {part.start} on")
+        process.free(number, "freed")
     elif kind == "launch":
-        launch = Launch(event["kernel"], tuple(event["grid"]), tuple(event["block"]),
-                        event["shared"], bytes.fromhex(event["parameters"]))  # fmt: skip
+        name = event["kernel"]
+        launch = Launch(name, tuple(event["grid"]), tuple(event["block"]), event["shared"],
+                        bytes.fromhex(event["parameters"]), event["allowed"],
+                        compiled.registers.get(name, 0))  # fmt: skip
         if observer is not None:
             observer.launch = len(launches)
-        done = run_kernel(compiled.module, launch, tensors, observer=observer, own=own)
+        done = run_kernel(compiled.module, launch, tensors, observer=observer, own=process.own)
         launches.append(
             Executed(
                 launch.kernel, launch.grid, launch.block, launch.shared,
@@ -246,34 +319,23 @@ def _do(
         )  # fmt: skip
     elif kind == "symbol":
         new = np.frombuffer(bytes.fromhex(event["data"]), np.uint8)
+        end = event["offset"] + len(new)
+        if end > event["has"]:
+            raise InputError(f"the launcher sets {len(new)} bytes at byte {event['offset']} of "
+                             f"{event['name']}, which has {event['has']}")  # fmt: skip
         variable = next((v for v in compiled.module.variables if v.name == event["name"]), None)
         if variable is None:  # no kernel uses it
             return
         initial = np.frombuffer(variable.initial, np.uint8).copy()
-        held = own.setdefault(variable.name, Tensor(variable.name, initial)).data
-        held[event["offset"] : event["offset"] + len(new)] = new
+        held = process.own.setdefault(variable.name, Tensor(variable.name, initial)).data
+        held[event["offset"] : end] = new
+    elif kind == "fill":
+        process.set(int(event["address"]), event["value"], np.ones(event["bytes"], np.bool_))
+    elif kind == "upload":
+        process.set(int(event["address"]), np.frombuffer(bytes.fromhex(event["data"]), np.uint8))
     else:
-        data, known, start = _bytes(tensors, int(event["address"]))
-        if kind == "fill":
-            part = slice(start, start + event["bytes"])
-            data[part] = event["value"]
-        elif kind == "upload":
-            new = np.frombuffer(bytes.fromhex(event["data"]), np.uint8)
-            part = slice(start, start + len(new))
-            data[part] = new
-        else:
-            source, _, first = _bytes(tensors, int(event["from"]))
-            part = slice(start, start + event["bytes"])
-            data[part] = source[first : first + event["bytes"]]
-        if known is not None:
-            known[part] = True
-
-
-def _bytes(tensors: list[Tensor], address: int) -> tuple[Array, Array | None, int]:
-    """The tensor that an address lies in, its bytes, and where in it."""
-    number, start = divmod(address - GLOBAL, 1 << WINDOW)
-    start -= HALF
-    if not (0 <= number < len(tensors) and 0 <= start < tensors[number].data.nbytes):
-        raise InputError("the launcher sets memory that it did not allocate")
-    tensor = tensors[number]
-    return tensor.data.reshape(-1).view(np.uint8), tensor.set, start
+        number, part = process.at(int(event["from"]), event["bytes"], "copies")
+        source = tensors[number]
+        known = True if source.set is None else source.set[part].copy()
+        data = source.data.reshape(-1).view(np.uint8)[part].copy()
+        process.set(int(event["address"]), data, known)

@@ -31,6 +31,22 @@ std::map<const void*, std::string>& kernel_names() {
   return *names;
 }
 
+// A name without the digits that nvcc gives an anonymous namespace: they are of one build, and
+// `compile.py` takes them out of the PTX likewise.
+std::string of_every_build(std::string name) {
+  for (const std::string mark : {"_GLOBAL__N__", "_INTERNAL_"})
+    for (size_t at = name.find(mark); at != std::string::npos; at = name.find(mark, at)) {
+      at += mark.size();
+      if (strspn(&name[at], "0123456789abcdef") >= 8) name.replace(at, 8, "00000000");
+    }
+  return name;
+}
+
+std::map<const void*, size_t>& symbol_bytes() {
+  static auto* bytes = new std::map<const void*, size_t>;
+  return *bytes;
+}
+
 struct Configuration {
   dim3 grid, block;
   size_t shared;
@@ -38,10 +54,8 @@ struct Configuration {
 };
 std::vector<Configuration> configurations;
 
-uint64_t next_allocation() {
-  static uint64_t count = strtoull(getenv("CUBRIDGE_TENSORS"), nullptr, 10);
-  return kFirst + kWindow * count++;
-}
+uint64_t allocations;  // the number of the next one
+std::map<const void*, int> dynamic_shared;  // what cudaFuncSetAttribute allowed, bytes
 
 FILE* record() {
   static FILE* file = fopen(getenv("CUBRIDGE_RECORD"), "w");
@@ -86,9 +100,10 @@ void launch(const void* function, dim3 grid, dim3 block, void** arguments, size_
       memcpy(&block_of[found->second[i].first], arguments[i], found->second[i].second);
   fprintf(record(),
           "{\"event\": \"launch\", \"kernel\": \"%s\", \"grid\": [%u, %u, %u], "
-          "\"block\": [%u, %u, %u], \"shared\": %zu, \"stream\": %zu, \"parameters\": \"",
+          "\"block\": [%u, %u, %u], \"shared\": %zu, \"allowed\": %d, \"stream\": %zu, "
+          "\"parameters\": \"",
           name.c_str(), grid.x, grid.y, grid.z, block.x, block.y, block.z, shared,
-          reinterpret_cast<size_t>(stream));
+          dynamic_shared[function], reinterpret_cast<size_t>(stream));
   hexadecimal(block_of.data(), block_of.size());
   fprintf(record(), "\"}\n");
   fflush(record());
@@ -96,6 +111,12 @@ void launch(const void* function, dim3 grid, dim3 block, void** arguments, size_
 
 void refuse(const char* what) {
   fprintf(record(), "{\"event\": \"refused\", \"call\": \"%s\"}\n", what);
+  fflush(record());
+}
+
+// What the driver refuses, in words.
+void invalid(const std::string& words) {
+  fprintf(record(), "{\"event\": \"invalid\", \"words\": \"%s\"}\n", words.c_str());
   fflush(record());
 }
 
@@ -109,7 +130,12 @@ void* cubridge_allocate(size_t bytes) {
   cudaMalloc(&data, bytes);
   return data;
 }
-void cubridge_release(void*, size_t) {}  // a record gives no address twice
+void cubridge_release(void* address, size_t) { cudaFree(address); }
+// The next call of the launcher, whose allocations begin at this number.
+void cubridge_call(const char* first) {
+  fprintf(record(), "{\"event\": \"call\"}\n");
+  allocations = strtoull(first, nullptr, 10);
+}
 cudaStream_t cubridge_stream() { return nullptr; }
 void cubridge_returned(void* address, const char* type, const long long* sizes, int dims) {
   fprintf(record(), "{\"event\": \"returned\", \"address\": %llu, \"type\": \"%s\", \"sizes\": [",
@@ -127,10 +153,11 @@ void __cudaUnregisterFatBinary(void**) {}
 char __cudaInitModule(void**) { return 1; }
 void __cudaRegisterFunction(void**, const char* host, char*, const char* name, int, uint3*, uint3*,
                             dim3*, dim3*, int*) {
-  kernel_names()[host] = name;
+  kernel_names()[host] = of_every_build(name);
 }
-void __cudaRegisterVar(void**, char* host, char*, const char* name, int, size_t, int, int) {
-  kernel_names()[host] = name;
+void __cudaRegisterVar(void**, char* host, char*, const char* name, int, size_t bytes, int, int) {
+  kernel_names()[host] = of_every_build(name);
+  symbol_bytes()[host] = bytes;
 }
 
 unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared, CUstream_st* stream) {
@@ -181,7 +208,7 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* fu
 }
 
 cudaError_t cudaMalloc(void** pointer, size_t bytes) {
-  uint64_t address = next_allocation();
+  uint64_t address = kFirst + kWindow * allocations++;
   *pointer = reinterpret_cast<void*>(address);
   fprintf(record(), "{\"event\": \"allocate\", \"address\": %llu, \"bytes\": %zu}\n",
           static_cast<unsigned long long>(address), bytes);
@@ -190,8 +217,13 @@ cudaError_t cudaMalloc(void** pointer, size_t bytes) {
 cudaError_t cudaMallocAsync(void** pointer, size_t bytes, cudaStream_t) {
   return cudaMalloc(pointer, bytes);
 }
-cudaError_t cudaFree(void*) { return cudaSuccess; }
-cudaError_t cudaFreeAsync(void*, cudaStream_t) { return cudaSuccess; }
+cudaError_t cudaFree(void* pointer) {
+  if (pointer)
+    fprintf(record(), "{\"event\": \"free\", \"address\": %llu}\n",
+            reinterpret_cast<unsigned long long>(pointer));
+  return cudaSuccess;
+}
+cudaError_t cudaFreeAsync(void* pointer, cudaStream_t) { return cudaFree(pointer); }
 cudaError_t cudaMemset(void* pointer, int value, size_t bytes) {
   fprintf(record(), "{\"event\": \"fill\", \"address\": %llu, \"value\": %d, \"bytes\": %zu}\n",
           reinterpret_cast<unsigned long long>(pointer), value & 255, bytes);
@@ -242,8 +274,9 @@ cudaError_t cudaMemcpyToSymbol(const void* symbol, const void* from, size_t byte
     refuse("cudaMemcpyToSymbol from the device");
     return cudaErrorNotSupported;
   }
-  fprintf(record(), "{\"event\": \"symbol\", \"name\": \"%s\", \"offset\": %zu, \"data\": \"",
-          kernel_names()[symbol].c_str(), offset);
+  fprintf(record(),
+          "{\"event\": \"symbol\", \"name\": \"%s\", \"has\": %zu, \"offset\": %zu, \"data\": \"",
+          kernel_names()[symbol].c_str(), symbol_bytes()[symbol], offset);
   hexadecimal(from, bytes);
   fprintf(record(), "\"}\n");
   return cudaSuccess;
@@ -253,7 +286,10 @@ cudaError_t cudaMemcpyToSymbolAsync(const void* symbol, const void* from, size_t
   return cudaMemcpyToSymbol(symbol, from, bytes, offset, kind);
 }
 
-cudaError_t cudaFuncSetAttribute(const void*, cudaFuncAttribute, int) { return cudaSuccess; }
+cudaError_t cudaFuncSetAttribute(const void* function, cudaFuncAttribute attribute, int value) {
+  if (attribute == cudaFuncAttributeMaxDynamicSharedMemorySize) dynamic_shared[function] = value;
+  return cudaSuccess;
+}
 cudaError_t cudaFuncSetCacheConfig(const void*, cudaFuncCache) { return cudaSuccess; }
 cudaError_t cudaFuncGetAttributes(cudaFuncAttributes* attributes, const void*) {
   memset(attributes, 0, sizeof *attributes);
@@ -355,6 +391,35 @@ CUresult cuGetErrorString(CUresult, const char** text) {
   *text = "no error";
   return CUDA_SUCCESS;
 }
+// What the driver asks of a tensor map (CUDA Driver API, cuTensorMapEncodeTiled), in words.
+static std::string wrong_map(CUtensorMapDataType type, cuuint32_t rank, uint64_t address,
+                             const cuuint64_t* sizes, const cuuint64_t* strides,
+                             const cuuint32_t* box, CUtensorMapSwizzle swizzle,
+                             CUtensorMapFloatOOBfill fill) {
+  // Bytes of an element by its type, and of a swizzle's row; floats are known to the fill.
+  constexpr int kBytes[] = {1, 2, 4, 4, 8, 8, 2, 4, 8, 2, 4, 4, 4}, kRow[] = {0, 32, 64, 128};
+  if (type >= sizeof kBytes / sizeof *kBytes || swizzle >= sizeof kRow / sizeof *kRow)
+    return "";  // refused where it is read
+  if (rank < 1 || rank > 5) return std::to_string(rank) + " dimensions, of 1 to 5";
+  if (address % 16) return "an address that is no multiple of 16 bytes";
+  for (unsigned i = 0; i < rank; i++) {
+    std::string at = " in dimension " + std::to_string(i);
+    if (sizes[i] < 1 || sizes[i] > uint64_t(1) << 32)
+      return "a size of " + std::to_string(sizes[i]) + at + ", of 1 to 2^32";
+    if (i + 1 < rank && (strides[i] % 16 || strides[i] >= uint64_t(1) << 40))
+      return "a stride of " + std::to_string(strides[i]) + " bytes" + at +
+             ", of multiples of 16 below 2^40";
+    if (box[i] < 1 || box[i] > 256)
+      return "a box of " + std::to_string(box[i]) + " elements" + at + ", of 1 to 256";
+  }
+  int inner = box[0] * kBytes[type];
+  if (inner % 16) return "a box whose rows are " + std::to_string(inner) + " bytes, no multiple of 16";
+  if (kRow[swizzle] && inner > kRow[swizzle])
+    return "a box whose rows are " + std::to_string(inner) + " bytes, with a swizzle of " +
+           std::to_string(kRow[swizzle]);
+  if (fill && type <= CU_TENSOR_MAP_DATA_TYPE_INT64) return "NaN as the fill of whole numbers";
+  return "";
+}
 // The layout of engine/ptx/tensor_maps.py.
 CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType type, cuuint32_t rank,
                                 void* address, const cuuint64_t* sizes, const cuuint64_t* strides,
@@ -369,6 +434,11 @@ CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType type, cuui
       return CUDA_ERROR_NOT_SUPPORTED;
     }
   uint64_t start = reinterpret_cast<uint64_t>(address);
+  std::string wrong = wrong_map(type, rank, start, sizes, strides, box, swizzle, fill);
+  if (!wrong.empty()) {
+    invalid("a tensor map with " + wrong);
+    return CUDA_ERROR_INVALID_VALUE;
+  }
   memcpy(out, "CBTENMAP", 8);
   memcpy(out + 8, &start, 8);
   out[16] = type;

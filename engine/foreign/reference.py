@@ -82,14 +82,15 @@ def read_reference(path: Path, child: Child, options: Mapping[str, Any] = {}) ->
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What one case must give: all of its sizes, inputs as bits, O and LSE with their bounds."""
+    """What one case must give: all of its sizes, inputs as bits, O and LSE, [B, Hq, Nq(, Dv)], with
+    bounds of their errors by row, [B, Hq, Nq]."""
 
     sizes: Mapping[str, int]
     inputs: Mapping[str, Array]
     o: Array
-    bound: float
+    o_bound: Array
     lse: Array | None = None
-    lse_bound: float = 0.0
+    lse_bound: Array | None = None
     numbers: Attention | None = None
 
 
@@ -114,19 +115,25 @@ def want(
     if "skipped" in answer:
         return str(answer["skipped"])
     inputs = {name: np.load(folder / f"{name}.npy") for name in types}
-    lse = None if answer["lse_bound"] is None else np.load(folder / "lse.npy")
-    o, way = np.load(folder / "o.npy"), None
+    o, o_bound = (np.load(folder / f"{n}.npy") for n in ("o", "o_bound"))
+    lse, lse_bound, way = None, None, None
+    if (folder / "lse.npy").exists():
+        lse, lse_bound = (np.load(folder / f"{n}.npy") for n in ("lse", "lse_bound"))
     if numbers and (folder / "keep.npy").exists():
         products, scores, keep = (
             np.load(folder / f"{n}.npy") for n in ("products", "scores", "keep")
         )
         way = Attention(products, scores, keep, o)
-    return Wanted(answer["sizes"], inputs, o, answer["bound"], lse, answer["lse_bound"] or 0.0, way)
+    return Wanted(answer["sizes"], inputs, o, o_bound, lse, lse_bound, way)
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The first element of an output that is wrong, how many are, and which in words."""
+    """The first element of an output that is wrong, how many are, and which in words.
+
+    Args:
+        elements: which are wrong, in the order [B, Hq, Nq, Dv]; `nans`: which of them are NaN.
+    """
 
     tensor: str
     at: tuple[int, ...]
@@ -136,6 +143,8 @@ class Difference:
     wrong: int
     of: int
     which: str
+    elements: Array = field(repr=False, compare=False)
+    nans: Array = field(repr=False, compare=False)
 
     def __str__(self) -> str:
         place = ", ".join(f"{n}={x}" for n, x in zip("bhid", self.at, strict=False))
@@ -155,11 +164,13 @@ def compare(
     differences: list[Difference] = []
     errors: dict[str, float] = {}
     for p in launcher.outputs:
+        is_o = p.means == "o"
         expected, bound = (
-            (wanted.o, wanted.bound) if p.means == "o" else (wanted.lse, wanted.lse_bound)
+            (wanted.o, wanted.o_bound[..., None]) if is_o else (wanted.lse, wanted.lse_bound)
         )
-        if expected is None:
+        if expected is None or bound is None:
             continue
+        bound = np.broadcast_to(bound, expected.shape)
         got, known = (as_bhnd(a, p, expected.shape) for a in _values(p.means, outputs[p.means]))
         if p.means == "lse":  # of a row without a kept key: libraries have either infinity
             expected = np.where(np.isneginf(expected) & np.isposinf(got), np.inf, expected)
@@ -172,8 +183,10 @@ def compare(
             at = tuple(int(x) for x in np.argwhere(wrong)[0])
             value = float(got[at]) if known[at] else None
             differences.append(
-                Difference(p.means, at, float(expected[at]), value, bound, int(wrong.sum()),
-                           wrong.size, elements(wrong, ~known, "bhid"[: wrong.ndim]))
+                Difference(p.means, at, float(expected[at]), value, float(bound[at]),
+                           int(wrong.sum()), wrong.size,
+                           elements(wrong, ~known, "bhid"[: wrong.ndim]), wrong,
+                           wrong & known & np.isnan(got))
             )  # fmt: skip
     return differences, errors
 

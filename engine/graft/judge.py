@@ -22,7 +22,7 @@ from engine.build.tools.toolchain import Toolchain, compiler_environ
 from engine.child.client import Child
 from engine.cuir.arch import arch as arch_of
 from engine.cuir.printer import print_expr
-from engine.foreign.check import Asked, Checked, check_kernel, place, shorter
+from engine.foreign.check import Asked, Checked, check_kernel, places, shorter
 from engine.foreign.launcher import Launcher
 from engine.gates.outcome import Found
 from engine.graft.cases import on_data, sides_not_taken
@@ -65,9 +65,10 @@ def judge_run(asked: Asked, child: Child, said: Said) -> Ran:
     not_launched: tuple[str, ...] = ()
     assert asked.reference is not None
     for checked in check_kernel(asked, said, child):
-        findings = shorter(list(checked.findings), asked.source)
+        where = places(checked, asked.source)
+        findings = shorter(checked.findings, where)
         for f in findings:
-            wrong.append(f"{place(f.at, asked.source)}: {f.kind}: {f.words} ({checked.case})")
+            wrong.append(f"{where(f.at).line}: {f.kind}: {f.words} ({checked.case})")
         kernels = ", ".join(dict.fromkeys(function_name(x.kernel) for x in checked.launches))
         wrong += [f"{d} ({checked.case}: {kernels})" for d in checked.differences or ()]
         not_launched = checked.not_launched

@@ -1,9 +1,10 @@
-"""What a kernel's verdicts say to somebody who does not know us: what is proven, what was run, what
-is neither. In Markdown."""
+"""What a kernel's verdicts say to somebody who does not know us: what is proven, what was only run,
+what is neither, and how fast it is. In Markdown."""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -12,59 +13,109 @@ from engine.types import Gate, Level, Verdict, VerdictKind
 from engine.types.trust import rests_on
 
 LEVELS = {
-    Level.GPU_VERIFIED: (
-        "Gates G1 to G4 pass: the original, the edit, and this source with its machine code "
-        "were judged, and a GPU ran the kernel against the spec."
-    ),
-    Level.CPU_VERIFIED: (
-        "Gates G1 to G3 pass: the original, the edit, and this source with its machine code "
-        "were judged. **No GPU has run this kernel yet**: its IR was executed on a CPU."
-    ),
+    Level.GPU_VERIFIED: "G1 to G4 pass: a GPU ran it against the spec.",
+    Level.CPU_VERIFIED: "Gates G1 to G3 pass. **No GPU has run this kernel yet.**",
     Level.OVERRIDDEN: (
         "**A person overrode at least one gate** (see verdicts.json): this kernel is not proven."
     ),
     Level.NONE: "**Nothing is proven about this kernel**: its gates have not passed.",
 }
-EXECUTED = (
-    "Gates G1 to G3 pass. **No GPU has run this kernel yet**: every thread of it was executed on a "
-    "CPU, as the PTX that nvcc makes of it."
-)
 GATES = {
-    Gate.G1: "the original as it was read", Gate.G2: "the adapted algorithm",
+    Gate.G1: "the kernel before the edit", Gate.G2: "the edited program",
     Gate.G3: "its source and machine code", Gate.G4: "on a GPU",
+}  # fmt: skip
+# What the runs of G2 were, by their mode.
+RUNS = {
+    "exact": "in float64 equal the spec, to 1e-10 of a row's largest number",
+    "typed": "in its own types err at most twice as much as the spec does in them, plus a rounding",
+    "keep set": "compare which keys each row keeps", "weights": "compare the weight of each key",
+    "under mask": "have NaN in K and V where no row keeps a key",
+    "a late warp": "has each warp late in turn",
+}  # fmt: skip
+# Why a rival was not timed, by the kind of its row.
+ABSENT = {
+    "lacks": "has no parameter for it", "raised": "its call fails", "wrong": "its output was wrong",
+    "not installed": "not installed", "unsaid": "no call of it is known",
 }  # fmt: skip
 _ORDER = ("B", "heads", "Hq", "Hkv", "Nq", "Nk", "N", "D", "Dv")
 REASON = 200  # characters of a gate's reason; verdicts.json has all of it
 _SIZES = re.compile(rf"\b({'|'.join(_ORDER)}) (\d+)(?:/(\d+))?")
+# Rows of times: the kernel, and the kernel with a plan.
+_OURS, _HELD = "CuBridge", "CuBridge, lists held"
 
 
-def trust(verdicts: Sequence[Verdict]) -> str:
-    """What the level rests on, as a sentence of its own."""
+def level_words(level: Level, verdicts: Sequence[Verdict]) -> str:
+    """What the level means, and what it rests on."""
     words = rests_on(verdicts)
-    return f"\n\nNo result is signed: {words}." if words else ""
+    return LEVELS[level] + (f" No result is signed: {words}." if words else "")
 
 
-def gate_lines(verdicts: Sequence[Verdict], judged: str = "") -> str:
-    """Each gate that was run, its verdict and the reason, and what G2 proved and ran, as lines of a
-    list.
+def known(verdicts: Sequence[Verdict], judged: str = "") -> list[str]:
+    """What each gate that was run found.
 
     Args:
         judged: the specialisation that G2 ran.
     """
     last = {v.gate: v for v in verdicts}
     out: list[str] = []
-    for gate, about in GATES.items():
+    for gate in (Gate.G2, Gate.G4, Gate.G3, Gate.G1):
         verdict = last.get(gate)
         if verdict is None or verdict.kind is VerdictKind.NOT_RUN:
-            continue  # `not_proven` has it
-        kind, reason = verdict.kind, verdict.reason
-        if verdict.by:
-            reason = f"by {verdict.by}: {reason}"
-        said = prose(shortened(reason, REASON))
-        out.append(f"- {gate.value} ({about}): **{kind.value}**{': ' if said else ''}{said}")
-        if gate is Gate.G2 and verdict.passed:
-            out += _proven(verdict.details, f" as `{judged}`" if judged else "")
-    return "".join(f"{line}\n" for line in out)
+            continue  # `not_known` has it
+        reason = verdict.reason.removesuffix(f"; {rests_on(verdicts)}")  # it stands with the level
+        said, details = prose(shortened(reason, REASON)), verdict.details
+        if not verdict.passed:
+            by = f"by {prose(verdict.by)}: " if verdict.by else ""
+            out.append(f"{gate.value} ({GATES[gate]}): **{verdict.kind.value}**: {by}{said}")
+        elif gate is Gate.G2:
+            out += _proven(details)
+            what = f"{f', as `{judged}`' if judged else ''}{_sizes(details)}"
+            out.append(f"**Run on a CPU** (G2){what}: {_runs(details) or said}")
+        elif gate is Gate.G3:
+            out.append(f"**Compiled** (G3): {_compiled(details) or said}")
+        else:
+            title = "Run on a GPU" if gate is Gate.G4 else "The kernel before the edit"
+            out.append(f"**{title}** ({gate.value}): {said}.")
+    return out
+
+
+def _proven(details: Mapping[str, Any]) -> Iterator[str]:
+    goals = [
+        f"{len(found)} of {prose(about)}" for about, found in _goals(details, proven=True).items()
+    ]
+    if goals:
+        yield (
+            f"**Proven for all sizes** by a solver (G2), goals: {', '.join(goals)} (which keys are "
+            "visited, what each block does). Its numbers are not proven."
+        )
+
+
+def _runs(details: Mapping[str, Any]) -> str:
+    """How many runs of each kind were compared; empty where their kinds are not known."""
+    kinds = Counter(mode for run in _compared(details) if (mode := run.get("mode")) in RUNS)
+    said = ", ".join(f"{kinds[mode]} {words}" for mode, words in RUNS.items() if kinds[mode])
+    return f"{said}. Rows without a key must be 0." if said else ""
+
+
+def _compiled(details: Mapping[str, Any]) -> str:
+    """What G3's pass of a lowered kernel says; empty for another's."""
+    build = details.get("build")
+    if "speed" not in details or not isinstance(build, Mapping):
+        return ""
+    compiler = " ".join(str(build.get("compiler")).split()[:2])
+    kinds = len(list(_mappings(build.get("specialisations"))))
+    lines = details.get("changed_lines")
+    changed = "" if lines is None else f", {lines} of its lines changed"
+    conformance = details.get("conformance")
+    alone = conformance.get("unproven") if isinstance(conformance, Mapping) else ()
+    unproven = len(list(_mappings(alone)))
+    return (
+        f"by {prose(compiler)} for {build.get('arch')}, {kinds} types and head sizes, with no more "
+        "spills, no fewer resident blocks and no kind of matrix instruction less than before the "
+        f"edit; the source, read again, is the program that was run and proven{changed}."
+        + f" {unproven} primitives that it calls were proven on no GPU."
+        * bool(unproven)
+    )
 
 
 def shortened(reason: str, most: int) -> str:
@@ -75,35 +126,92 @@ def shortened(reason: str, most: int) -> str:
     return f"{kept}; …" if kept else reason[: most - 1].rpartition(" ")[0] + " …"
 
 
-def _proven(details: Mapping[str, Any], judged: str) -> Iterator[str]:
-    """What was proven for all sizes, and which sizes were run."""
-    goals = (f"{len(found)} goal{'s' * (len(found) > 1)} of {prose(about)}"
-             for about, found in _goals(details, proven=True).items())  # fmt: skip
-    if said := ", ".join(goals):
-        yield f"  - Proven for all sizes, by a solver: {said}."
-    if sizes := _sizes(details):
-        yield f"  - Run{judged} at {sizes}."
-
-
-def not_proven(verdicts: Sequence[Verdict]) -> str:
-    """What no verdict says, as lines of a list."""
+def not_known(
+    verdicts: Sequence[Verdict], judged: str = "", built: Iterable[str] = ()
+) -> list[str]:
+    """What no verdict says. `built` are all specialisations, `judged` is the one that G2 ran."""
     last = {v.gate: v for v in verdicts}
     missing = [f"{gate.value} ({about})" for gate, about in GATES.items()
-               if gate not in last or last[gate].kind is not VerdictKind.PASS]  # fmt: skip
+               if gate not in last or last[gate].kind is VerdictKind.NOT_RUN]  # fmt: skip
     details = _passed(verdicts, Gate.G2)
-    out = [f"- What {' and '.join(missing)} would say."] if missing else []
-    for about, goals in _goals(details, proven=False).items():
-        out.append(f"- Not proven, of {prose(about)}: {prose('; '.join(goals))}.")
+    open_ = [f"of {prose(about)}: {prose('; '.join(goals))}"
+             for about, goals in _goals(details, proven=False).items()]  # fmt: skip
     for one in _mappings(details.get("sampled")):
         where = f"sampled at {one['sizes']} sizes" if one.get("sizes") else "judged in runs alone"
-        out.append(f"- Of {prose(str(one.get('about')))}: {where}, {prose(str(one.get('why')))}.")
+        open_.append(f"{prose(str(one.get('about')))}: {where}, {prose(str(one.get('why')))}")
+    out = [f"**Not proven**, {said}." for said in dict.fromkeys(open_)]  # one for each arch
+    never = [" and ".join(missing)] if missing else []
+    keys = {*built}
+    if judged and (others := len(keys - {judged})):
+        never.append(f"{others} of the {len(keys)} types and head sizes, by G2")
     unseen = [*_texts(details.get("unreached")), *_texts(details.get("sides_not_taken"))]
     if unseen:
-        out.append(f"- What no run had: {prose('; '.join(unseen))}.")
-    proven = _goals(details, proven=True)
-    rest = " but the goals above" if proven else ""
-    out.append(f"- Sizes that were not run: nothing is proven of them{rest}.")
-    return "".join(f"{line}\n" for line in out)
+        never.append(f"a case of {prose(', of '.join(unseen))}")
+    rest = " but the goals above" if _goals(details, proven=True) else ""
+    never.append(f"other sizes than above, and nothing is proven of them{rest}")
+    return [*out, f"**Never run**: {'; '.join(never)}."]
+
+
+# --- how fast ------------------------------------------------------------------------------------
+
+
+def speed(verdicts: Sequence[Verdict]) -> str:
+    """Times of G4, else the prediction of G3."""
+    found = _passed(verdicts, Gate.G4)
+    rows = list(_mappings(found.get("times")))
+    cases: dict[str, dict[str, float]] = {}
+    for row in rows:
+        if isinstance(row.get("ms"), int | float):
+            cases.setdefault(str(row.get("case")), {})[str(row.get("name"))] = float(row["ms"])
+    timed = {case: times for case, times in cases.items() if _OURS in times}
+    if timed:
+        device = found.get("device") or {}
+        return _timed(timed, rows, str(device.get("name", "a GPU that is not named")))
+    guess = _passed(verdicts, Gate.G3).get("speed")
+    if not isinstance(guess, Mapping) or guess.get("problem") or not guess.get("us"):
+        return "nothing was timed."
+    calls = int(guess.get("attentions", 1))
+    example = "with example values of what its mask reads, " if guess.get("examples") else ""
+    return (
+        f"predicted by a model, not measured: {example}{guess['us']:,.0f} us on an "
+        f"{prose(str(guess.get('where')))}. The kernel before the edit, which computes something "
+        f"else: {calls * guess['bare_us']:,.0f} us{f' for {calls} calls' * (calls > 1)}."
+    )
+
+
+def _timed(
+    cases: Mapping[str, Mapping[str, float]], rows: Sequence[Mapping[str, Any]], device: str
+) -> str:
+    """The first shape in full, and of the others how far the fastest rival is away."""
+    first, times = next(iter(cases.items()))
+    ours = {_OURS: "**this**", _HELD: "with a plan"}
+    scaled = {row.get("name") for row in rows
+              if row.get("case") == first and "scaled" in str(row.get("note", ""))}  # fmt: skip
+    said = [f"{ours[name]} {times[name]:.3g}" for name in ours if name in times]
+    for name in sorted(set(times) - set(ours), key=lambda name: times[name]):
+        more = " (scaled)" if name in scaled else ""
+        said.append(f"{prose(name)} {times[name]:.3g}{more}")
+    out = [f"median milliseconds on an {prose(device)}, {prose(first)}: {', '.join(said)}."]
+    ratios = [
+        min(other[name] for name in rivals) / other[_OURS] for case, other in cases.items()
+        if case != first and (rivals := set(other) - set(ours))
+    ]  # fmt: skip
+    if ratios:
+        shapes = f"{len(ratios)} other shapes" if len(ratios) > 1 else "another shape"
+        between = " to ".join(dict.fromkeys(f"{r:.2f}" for r in (min(ratios), max(ratios))))
+        out.append(f"At {shapes} the fastest of the others takes {between} times as long as this.")
+    absent: dict[str, list[str]] = {}
+    for row in rows:
+        if row.get("case") == first and "ms" not in row:
+            why = ABSENT.get(str(row.get("kind")), ABSENT["unsaid"])
+            absent.setdefault(why, []).append(prose(str(row.get("name"))))
+    if absent:
+        named = "; ".join(f"{', '.join(which)} ({why})" for why, which in absent.items())
+        out.append(f"Not timed: {named}.")
+    return " ".join(out)
+
+
+# --- reading details -----------------------------------------------------------------------------
 
 
 def _passed(verdicts: Sequence[Verdict], gate: Gate) -> Mapping[str, Any]:
@@ -125,19 +233,25 @@ def _goals(details: Mapping[str, Any], *, proven: bool) -> dict[str, list[str]]:
     return out
 
 
+def _compared(details: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The runs of which something was compared."""
+    return [r for r in _mappings(details.get("runs") or details.get("cases"))
+            if "skipped" not in r and r.get("compared", True) and r.get("rows") != 0]  # fmt: skip
+
+
 def _sizes(details: Mapping[str, Any]) -> str:
-    """At how many sizes runs were compared, and from which to which."""
-    runs = [r for r in _mappings(details.get("runs") or details.get("cases"))
-            if "skipped" not in r and r.get("compared", True)]  # fmt: skip
+    """At how many sizes runs were compared, and from which to which; empty where none is named."""
     seen: dict[str, list[tuple[int, ...]]] = {}
-    found = {tuple(_SIZES.findall(str(run.get("case")))) for run in runs}
+    found = {tuple(_SIZES.findall(str(run.get("case")))) for run in _compared(details)}
     for sizes in found:
         for name, *numbers in sizes:
             seen.setdefault(name, []).append(tuple(int(n) for n in numbers if n))
     if not seen:
         return ""
     between = ", ".join(_range(name, seen[name]) for name in sorted(seen, key=_ORDER.index))
-    return f"{len(found)} size{'s' * (len(found) > 1)}, {between}"
+    kinds = Counter(run.get("mode") for run in _compared(details))
+    more = ", some with several inputs" if max(kinds.values()) > len(found) else ""
+    return f", at {len(found)} size{'s' * (len(found) > 1)} ({between}){more}"
 
 
 def _range(name: str, found: Iterable[tuple[int, ...]]) -> str:

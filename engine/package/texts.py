@@ -7,13 +7,13 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from engine.markdown import code, flat, prose
-from engine.package.evidence import EXECUTED, LEVELS, gate_lines, not_proven, trust
+from engine.markdown import code, flat, prose, wrapped
+from engine.package.evidence import known, level_words, not_known, speed
 from engine.package.fields import DTYPE_WORDS, named
 from engine.resources import list_kernels
 from engine.spec.python.signature import Asked, recipe_of
 from engine.spec.recipes.recipe import Input, Recipe
-from engine.types import Gate, Level, Verdict
+from engine.types import Level, Verdict
 
 _BY_SPEC = (
     "No rule reads this spec: its own function judged the kernel alone, element by element and, "
@@ -21,8 +21,9 @@ _BY_SPEC = (
 )
 _NO_LSE = "Its log-sum-exp was compared with nothing, since only a recipe says what it is."
 # Clauses that the inputs tell, and steps that the whole score does.
-_TOLD = frozenset({"layout", "scale", "bias", "softcap", "map"})
+_TOLD = frozenset({"layout", "input", "scale", "bias", "softcap", "map"})
 _TMA = ", and start and stride by multiples of 16 bytes elsewhere (the TMA reads them)"
+WIDTH = 156  # columns of a README's lines, on a screen of 160
 _NUMBER_TYPES = {"f32": "float", "i32": "int", "i64": "int", "bool": "bool"}
 
 
@@ -73,30 +74,18 @@ def _lse_as_given(recipe: Recipe | None) -> str:
     return text if order == sorted(order) else f"{text}.permute({', '.join(map(str, order))})"
 
 
-def _plan_use(info: Mapping[str, Any], call: str) -> str:
-    """The lines of the README about plans; empty where there are none."""
-    if not _takes_plans(info):
-        return ""
-    name = info["name"]
-    return (
-        f"\nheld = {name}.Plan()  # which tiles hold a kept pair, found out once for many calls\n"
-        f"out = {name}.attention({call}, plan=held)  # the same sizes, the very same "
-        f"{', '.join(info['mask_inputs'])}"
-    )
-
-
-def _table_words(inputs: Sequence[Input], plans: bool) -> str:
-    """The README's sentence about tables that the spec makes of inputs; empty without any."""
+def _table_words(inputs: Sequence[Input], plans: bool) -> list[str]:
+    """The README's sentence about tables that the spec makes of inputs; none without any."""
     tables = [f"`{i.name}`" for i in inputs if i.derive]
     sources = [f"`{i.name}`" for i in inputs if i.role == "extra" and not i.derive and i.dims]
     if not tables or not sources:
-        return ""
+        return []
     once = ", or use a plan, which keeps what its mask reads" if plans else ""
-    return (
-        f"\nWhere {', '.join(tables)} is not given, the spec's own code makes it of "
-        f"{', '.join(sources)}, on the CPU\nand in every call, which waits for the GPU: "
-        f"give it{once}.\n"
-    )
+    return [
+        f"Where {', '.join(tables)} is not given, the spec's own code makes it of "
+        f"{', '.join(sources)}, on the CPU and in every call, which waits for the GPU: give it"
+        f"{once}."
+    ]
 
 
 def _plan_words(info: Mapping[str, Any]) -> str:
@@ -295,64 +284,105 @@ def readme_text(
     archs: Sequence[str],
     judged: str,
 ) -> str:
-    """README.md, one screen: what to call, what is proven, what is not. `judged` is the
-    specialisation that the CPU's gates ran."""
-    name = info["name"]
-    recipe = recipe_of(asked)
-    call = ", ".join(i.name for i in inputs if not i.derive)
-    takes = "\n".join(f"# {i.name}: {_describe(i, info)}" for i in inputs)
+    """README.md, one screen: what to call, what it computes, what is proven, what was only run,
+    what is not there, how fast. `judged` is the specialisation that the CPU's gates ran."""
+    name, spec = info["name"], code(info["spec"])
     options = "".join(f", {code(f'{k} = {v}')}" for k, v in info["spec_options"].items())
-    lse = _gives_lse(info)
-    second = f"\nout, lse = {name}.attention({call}, return_lse=True)" if lse else ""
-    kind, lse_dims = _lse_words(recipe)
-    lse_words = f"; `lse` [{lse_dims}] float32, each row's {kind}" if lse else ""
-    level_words = LEVELS[level] + trust(verdicts)
-    if recipe is not None:
-        wants = _wants(recipe)
-    else:
-        wants = f"What the function in {code(info['spec'])} computes."
-        level_words += "\n" + _BY_SPEC + (f" {_NO_LSE}" if lse else "")
+    told = level_words(level, verdicts)
+    if recipe_of(asked) is None:
+        told += f" {_BY_SPEC}" + (f" {_NO_LSE}" if _gives_lse(info) else "")
+    licence = f"{_licence(kernel)} ({spec}: its author's)"
+    expert = f"the expert kernel {prose(kernel)}, edited by CuBridge. Licence: {licence}"
+    built = f"# pip install ./{name}: nvcc (CUDA 12 or newer) builds it; pip wheel makes a file to "
+    lines = [
+        *known(verdicts, judged),
+        *not_known(verdicts, judged, info["specialisations"]),
+        "**Judged by no gate**: the Python files, the library's C entry; other compilers and flags "
+        f"than verdicts.json names; other GPUs than {archs[0]}.",
+        f"**Not there**: a backward pass, dropout{_no_host(info)}.",
+        f"**How fast**: {speed(verdicts)}",
+        f"**Check it**: `{name}.check()` runs it beside {spec} on your GPU. verdicts.json has "
+        "every run, goal, time and hash.",
+    ]
+    return f"""# {name}
+{wrapped(f"Attention, forward only, as {spec}{options} computes it: {expert}.", WIDTH)}
+{wrapped(f"Level: {level.value}. {told}", WIDTH)}
+
+## Call it
+```python
+{built}carry where there is no nvcc
+import {name}
+{_calls(info, inputs)}
+```
+{_list(_takes(info, asked, inputs, archs))}
+## What it computes
+{_list(_wants(asked, spec))}
+## What is known of it
+{_list(lines)}"""
+
+
+def _list(lines: Sequence[str]) -> str:
+    return "".join(f"{wrapped(f'- {line}', WIDTH, '  ')}\n" for line in lines)
+
+
+def _calls(info: Mapping[str, Any], inputs: Sequence[Input]) -> str:
+    """The calls, as lines of Python."""
+    name, call = info["name"], ", ".join(i.name for i in inputs if not i.derive)
+    more = "  # with return_lse=True: out, lse" if _gives_lse(info) else ""
+    lines = [f"out = {name}.attention({call}){more}"]
+    if _takes_plans(info):
+        lines += [
+            f"held = {name}.Plan(); out = {name}.attention({call}, plan=held)  # tiles listed "
+            f"once, for these very {', '.join(info['mask_inputs'])}",
+        ]
+    if not stands_in(info):
+        return "\n".join(lines)
+    lines += [
+        "from transformers import AutoModelForCausalLM  # 5 or newer; padded batches, a dynamic "
+        "cache; another score, mask or option is an error",
+        f'name = {name}.as_attention_interface("{name}")',
+        "model = AutoModelForCausalLM.from_pretrained(path, attn_implementation=name, "
+        'dtype="bfloat16").to("cuda")',
+    ]
+    if info["host"].get("documents"):
+        lines.append(
+            "model(ids, document_ids=numbers)  # [B, Nk] integers; or transformers' own packed "
+            "mask; without either one document"
+        )
+    if _in_sdpa(info):
+        lines.append(
+            f"# PyTorch's SDPA: {name}.as_sdpa_implementation; diffusers: "
+            f"{name}.as_attention_processor"
+        )
+    return "\n".join(lines)
+
+
+def _takes(
+    info: Mapping[str, Any], asked: Asked, inputs: Sequence[Input], archs: Sequence[str]
+) -> list[str]:
+    """What a call takes and gives, and what becomes of anything else."""
+    alike: dict[str, list[str]] = {}
+    for item in inputs:
+        alike.setdefault(_describe(item, info), []).append(f"`{item.name}`")
+    takes = "; ".join(f"{', '.join(names)} {words}" for words, names in alike.items())
+    gives = f"`out` [{', '.join(_returned(asked))}], {named(info, 'q')}'s dtype"
+    if _gives_lse(info):
+        kind, dims = _lse_words(recipe_of(asked))
+        gives += f"; `lse` [{dims}], float32, each row's {kind}"
     limits = [f"`{text}`" for text in info["constraints"]]
     if info["grouped"]:
         limits.append("Hq is a multiple of Hkv")
-    limits += [
-        f"{', '.join(named(info, r) for r in 'qk')} and {named(info, 'v')} have contiguous rows"
-        + (_TMA if info["tma"] else " (any strides elsewhere)"),
+    rows = f"{', '.join(named(info, r) for r in 'qk')} and {named(info, 'v')} have contiguous rows"
+    limits.append(rows + (_TMA if info["tma"] else " (any strides elsewhere)"))
+    return [
+        f"In: {takes}.",
+        *_table_words(inputs, _takes_plans(info)),
+        f"Out: {gives}.",
+        f"Built for {_built_words(info)}, on {_gpus(archs)}; Linux, Python 3.10 and "
+        f"torch 2.6 or newer. Limits: {'; '.join(limits)}.",
+        "Another type, shape, head size or layout raises TypeError or ValueError, a GPU that it "
+        "has no code for RuntimeError. CPU tensors run the spec itself.",
     ]
-    tables = _table_words(inputs, _takes_plans(info))
-    return f"""# {name}
-
-An attention kernel for {code(info["spec"])}{options}, adapted by CuBridge from the expert kernel
-{prose(kernel)}. Built for {_built_words(info)}, on {archs[0]}{_further(archs)}.
-Forward only. It runs on Linux with one of these GPUs, Python 3.10 and torch 2.6 or newer; nvcc
-(CUDA 12 or newer) builds it. Licence: {_licence(kernel)}; {code(info["spec"])} is its author's.
-
-{wants}
-
-## What to call
-```python
-# pip install ./{name}: nvcc builds it for {archs[0]}; a wheel so made needs none where it runs
-import {name}
-{_in_a_model(info)}
-{takes}
-out = {name}.attention({call}){second}{_plan_use(info, call)}
-```
-`out` is [{", ".join(_returned(asked))}] of {named(info, "q")}'s dtype{lse_words}.
-Limits: {"; ".join(limits)}.{tables}{_no_host(info)}
-
-## What is proven
-Level: {level.value}. {level_words}
-
-{gate_lines(verdicts, judged)}
-`{name}.check()` runs the kernel beside the spec on your GPU. The judged source and headers are in
-kernel.cu byte for byte (its comments are the expert kernel's own); verdicts.json has every goal and
-size, the hashes, how they were built and what was measured.
-
-## What is not proven, or not there
-- No backward pass, no dropout: forward only.
-- The Python files and the library's C entry: tested with CuBridge, judged by no gate.
-- Other compilers and flags than verdicts.json names, and GPUs other than {", ".join(archs)}.
-{not_proven(verdicts)}"""
 
 
 def _licence(kernel: str) -> str:
@@ -372,43 +402,19 @@ def _built_words(info: Mapping[str, Any]) -> str:
     return f"{words}, head size{'s' * (len(sizes) > 1)} {' and '.join(sizes)}"
 
 
-def _further(archs: Sequence[str]) -> str:
-    return f" (with `-C arch=all` on {', '.join(archs)})" if archs[1:] else ""
-
-
-def _in_a_model(info: Mapping[str, Any]) -> str:
-    """The lines by which a model of transformers uses the kernel; none where it cannot."""
-    if not stands_in(info):
-        return ""
-    name = info["name"]
-    return f"""
-# In a model of transformers 5 (padded batches and a dynamic cache too; another score, mask or
-# option than the kernel's is an error). On a CPU the spec itself runs: the model goes to the GPU.
-from transformers import AutoModelForCausalLM
-name = {name}.as_attention_interface("{name}")
-model = AutoModelForCausalLM.from_pretrained(path, attn_implementation=name, dtype="bfloat16")
-model.to("cuda"){_documents(info)}
-
-# Or by itself:"""
-
-
-def _documents(info: Mapping[str, Any]) -> str:
-    """Where a model's documents come from, as a comment; empty where the kernel knows none."""
-    if not info["host"].get("documents"):
-        return ""
-    return (
-        "\n# Documents: model(..., document_ids=ids), [B, Nk] whole numbers, or transformers' own\n"
-        "# packed mask; without either all keys are of one document."
-    )
+def _gpus(archs: Sequence[str]) -> str:
+    """The archs, the first one's cards named."""
+    cards = {"sm_80": " (A100)", "sm_90a": " (H100, H200)"}.get(archs[0], "")
+    return f"{archs[0]}{cards}" + (f"; with `-C arch=all` {', '.join(archs[1:])}" * bool(archs[1:]))
 
 
 def _no_host(info: Mapping[str, Any]) -> str:
-    """Why it cannot be used so, or not everywhere."""
+    """Why it cannot be used in a library, or not in all of them; empty where it can."""
     if not stands_in(info):
         why = prose(info["host"]["refused"])
-        return f"\nIt cannot stand in for a library's attention: {why}."
+        return f". It cannot stand in for a library's attention: {why}"
     why = prose(info["host"]["sdpa_refused"])
-    return f"\nIt cannot stand in for PyTorch's SDPA, nor in diffusers:\n{why}." if why else ""
+    return f". It cannot stand in for PyTorch's SDPA, nor in diffusers: {why}" if why else ""
 
 
 def adapted_text(
@@ -422,41 +428,39 @@ def adapted_text(
         compile: the command that compiles the source as it was judged.
         changed: lines that the patch adds or removes.
     """
-    told = EXECUTED if level is Level.CPU_VERIFIED else LEVELS[level]
-    timed = any(v.gate is Gate.G4 and v.details.get("times") for v in verdicts)
-    untimed = "" if timed else "- Speed: nothing was timed.\n"
+    lines = [
+        *known(verdicts), *not_known(verdicts),
+        "**Judged by no gate**: other compilers, flags and architectures than those above.",
+        f"**How fast**: {speed(verdicts)}",
+        "**Check it**: `cubridge check .` executes the cases again; `patch` with target.patch "
+        "makes the same of the author's files. verdicts.json has the cases and the hashes.",
+        "**Licence**: the source stays under its author's.",
+    ]  # fmt: skip
+    edited = f"The kernel {prose(name)} with {changed} changed lines (target.patch), adapted by "
     return f"""# {prose(name)}
+{wrapped(f"{edited}CuBridge to `reference.py`.", WIDTH)}
+{wrapped(f"Level: {level.value}. {level_words(level, verdicts)}", WIDTH)}
 
-The kernel {prose(name)} with {changed} changed lines (target.patch), adapted by CuBridge to
-`reference.py`:
-
-{_wants(recipe)}
-
-## What to call
+## Call it
 ```cpp
 // {flat(source)}: {flat(compile)}
 {flat(declaration)};
 ```
 The author's own launcher, with what the spec takes besides; all else is as it was.
 
-## What is proven
-Level: {level.value}. {told}{trust(verdicts)}
-
-{gate_lines(verdicts)}
-`cubridge check .` executes the cases again; `patch` with target.patch makes the same of the
-author's files. verdicts.json has the cases, the hashes of what was judged and of these files.
-
-## What is not
-- Other compilers, flags and architectures than those above.
-{untimed}{not_proven(verdicts)}
-The source stays under its author's licence.
-"""
+## What it computes
+{_list(_wants(recipe, "`reference.py`"))}
+## What is known of it
+{_list(lines)}"""
 
 
-def _wants(recipe: Recipe) -> str:
-    """What a recipe asks for, as lines of a list."""
+def _wants(asked: Asked, spec: str) -> list[str]:
+    """What the spec asks for, in words."""
+    recipe = recipe_of(asked)
+    if recipe is None:
+        return [f"what the function in {spec} computes"]
     said = (c.words for c in recipe.clauses if c.kind not in _TOLD)
-    return "\n".join(f"- {prose(words)}" for words in said) or "- full attention"
+    return [prose(words) for words in said] or ["full attention"]
 
 
 def source_words(
@@ -477,7 +481,7 @@ sha256 {sha256}). It computes:
 
 **The comment at the top of the file is the expert kernel's own** and says what that one computes.
 
-Level: {level.value}. {LEVELS[level]}{trust(verdicts)}
+Level: {level.value}. {level_words(level, verdicts)}
 
 It does not build alone: headers and launch code are in the kernel package, which
 {code(f"cubridge export {session} FOLDER")} writes.

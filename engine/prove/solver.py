@@ -86,25 +86,23 @@ def prove(goal: Goal, budget: int = BUDGET) -> Answer:
 
     The answer of the same goal is kept: it would be the same again, `seconds` aside.
     """
-    return _proved(_Stated(goal, _text(goal)), budget)
+    stated = _alike((*goal.given, goal.claim, goal.twin), goal.shown, goal.smallest)
+    return _proved(_Stated(goal, stated), budget)
 
 
 @dataclass(frozen=True, slots=True)
 class _Stated:
     goal: Goal = field(compare=False)
-    text: str
+    alike: tuple[tuple[Any, ...], ...]
 
 
-def _text(goal: Goal) -> str:
-    """A goal's terms as text: goals with the same text ask the same."""
-    return _written((*goal.given, goal.claim, goal.twin), goal.shown, goal.smallest)
-
-
-def _written(
+def _alike(
     conditions: Sequence[Condition], shown: Mapping[str, Whole], smallest: Sequence[Whole]
-) -> str:
-    terms = (*conditions, *shown.values(), *smallest)
-    return "\n".join((*shown, *(term.sexpr() for term in terms)))
+) -> tuple[tuple[Any, ...], ...]:
+    """What two questions have in common that ask the same. A context keeps one term of each kind
+    for as long as anybody holds it, as who keeps an answer does: its number says which it is."""
+    terms = (conditions, tuple(shown.values()), smallest)
+    return tuple(shown), *(tuple((term.ctx, term.get_id()) for term in kind) for kind in terms)
 
 
 @lru_cache(maxsize=1024)
@@ -139,9 +137,7 @@ def find(
 ) -> Answer:
     """The smallest values that satisfy the conditions; proven: that there are none. The answer is
     kept, as that of `prove`."""
-    asked = _Asked(
-        (tuple(conditions), shown, tuple(smallest)), _written(conditions, shown, smallest)
-    )
+    asked = _Asked((tuple(conditions), shown, tuple(smallest)), _alike(conditions, shown, smallest))
     return _found_once(asked, budget)
 
 
@@ -150,7 +146,7 @@ class _Asked:
     terms: tuple[tuple[Condition, ...], Mapping[str, Whole], tuple[Whole, ...]] = field(
         compare=False
     )
-    text: str
+    alike: tuple[tuple[Any, ...], ...]
 
 
 @lru_cache(maxsize=1024)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from engine.ptx.syntax import Instruction
+from engine.ptx.syntax import Instruction, Location
 
 MOST = 20  # findings of a launch that are kept: what follows from the first ones helps nobody
 
@@ -57,7 +57,8 @@ KINDS = {
     "early read": "an asynchronous copy or matmul had not been waited for",
     "missing proxy fence": "the asynchronous proxy reads what no fence.proxy.async made visible",
     "missing wgmma fence": "a matmul takes registers that were written since the last wgmma.fence",
-    "too many resources": "shared memory or registers that a block cannot have",
+    "too many resources": "threads, shared memory or registers that a block cannot have",
+    "input written": "an input of the launcher is another one after it",
     "undefined value": "a value that nothing wrote decides an address, a branch or an output",
     "deadlock": "no thread can go on",
     "divergent collective": "a part of a warp reached an instruction that needs all of it",
@@ -67,13 +68,13 @@ KINDS = {
 
 
 class Findings:
-    """Collects findings; of one instruction and kind the first is kept."""
+    """Collects findings; of one kind at one line, inlined at the same lines, the first is kept."""
 
     def __init__(self) -> None:
-        self.found: dict[tuple[str, int], Finding] = {}
+        self.found: dict[tuple[str, Location | int], Finding] = {}
 
     def add(self, finding: Finding) -> None:
-        key = (finding.kind, finding.at.line)
+        key = (finding.kind, finding.at.source or finding.at.line)
         if len(self.found) < MOST:
             self.found.setdefault(key, finding)
 

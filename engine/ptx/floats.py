@@ -78,6 +78,34 @@ def exact_fma(a: Array, b: Array, c: Array) -> Array:
     return sum_to_odd(product, c.astype(np.float64))
 
 
+def directed(exact: Array, way: str) -> Array:
+    """A float64, exact or rounded to odd, in f32: towards zero (rz), -inf (rm) or +inf (rp)."""
+    near = exact.astype(np.float32)
+    to = np.float32({"rz": 0.0, "rm": -np.inf, "rp": np.inf}[way])
+    beyond = {"rz": np.abs(near) > np.abs(exact), "rm": near > exact, "rp": near < exact}[way]
+    out: Array = np.where(beyond, np.nextafter(near, to), near)
+    return out
+
+
+def directed_half(exact: Array, kind: str, way: str) -> Array:
+    """A float64 in f16 or bf16, as `directed` rounds; the bits."""
+    bits = to_half(exact, kind)
+    near = from_half(bits, kind).astype(np.float64)
+    beyond = {"rz": np.abs(near) > np.abs(exact), "rm": near > exact, "rp": near < exact}[way]
+    outward = np.where(np.abs(exact) > np.abs(near), bits + np.uint16(1), bits - np.uint16(1))
+    out: Array = np.where(beyond, outward, bits)
+    return out
+
+
+def directed_fma32(a: Array, b: Array, c: Array, way: str) -> Array:
+    """a * b + c in f32, rounded once, as `directed` does; what cancels is -0 where that is down."""
+    product = a.astype(np.float64) * b.astype(np.float64)
+    total = sum_to_odd(product, c.astype(np.float64))
+    if way == "rm":
+        total = np.where((total == 0) & (np.signbit(product) != np.signbit(c)), -0.0, total)
+    return directed(total, way)
+
+
 _SPLIT = 2.0**27 + 1
 
 

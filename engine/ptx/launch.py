@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,6 +54,9 @@ class Launch:
     Args:
         parameters: the kernel's parameter block; addresses of tensors are what `address` gives.
         shared: dynamic shared memory of a block, bytes.
+        allowed: of which the launcher asked for so much (cudaFuncSetAttribute); 0: it did not ask;
+            None: whether it did is not looked at.
+        registers: of a thread, as ptxas gives them; 0: it was not asked.
     """
 
     kernel: str
@@ -60,6 +64,8 @@ class Launch:
     block: tuple[int, int, int]
     shared: int
     parameters: bytes
+    allowed: int | None = None
+    registers: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +109,10 @@ def run(
                          "blocks is not executed yet")  # fmt: skip
     began = time.perf_counter()
     findings = Findings()
+    for words in _refused(module, kernel, launch):
+        findings.add(Finding("too many resources", kernel.code[0], words))
+    if len(findings):
+        return Outcome(tuple(findings), 0, 0, 0.0, {})
     total = int(np.prod(launch.grid))
     batch = _together(module, kernel, launch)
     instructions = thread_instructions = 0
@@ -119,9 +129,7 @@ def run(
                            between, observer is None)  # fmt: skip
         observed = observer.ops if observer else {}
         machine.code = decode(machine, (*FAMILIES, observed), PURE)
-        if before is None:
-            _resources(module, machine, findings)
-        else:
+        if before is not None:
             machine.memory.history["global"].follow(before)
         before = machine.memory.history["global"]
         machine.run(seed, most)
@@ -165,22 +173,37 @@ def layout(variables: tuple[Variable, ...]) -> tuple[dict[str, int], int]:
     return places, at
 
 
-# Bytes of shared memory that a block can have, by architecture (CUDA C++ Programming Guide,
-# "Technical Specifications per Compute Capability").
+# Bytes of shared memory that a block can have, by architecture, and without asking; the most in
+# each dimension; registers of a block, which four warps get at a time, 256 each (CUDA C++
+# Programming Guide, "Technical Specifications per Compute Capability").
 SHARED_LIMITS = {"sm_80": 163 << 10, "sm_86": 99 << 10, "sm_89": 99 << 10, "sm_90": 227 << 10,
                  "sm_100": 227 << 10, "sm_120": 99 << 10}  # fmt: skip
+UNASKED = 48 << 10
+GRID, BLOCK, THREADS = ((1 << 31) - 1, 65535, 65535), (1024, 1024, 64), 1024
 REGISTERS = 64 << 10
 
 
-def _resources(module: Module, machine: Machine, findings: Findings) -> None:
-    """Findings at the kernel's first instruction for what no block can have."""
+def _refused(module: Module, kernel: Kernel, launch: Launch) -> Iterator[str]:
+    """Why the CUDA runtime does not launch this, in words."""
+    for what, dims, limits in ("gridDim", launch.grid, GRID), ("blockDim", launch.block, BLOCK):
+        for axis, value, most in zip("xyz", dims, limits, strict=True):
+            if not 1 <= value <= most:
+                yield f"{what}.{axis} is {value}, of 1 to {most}"
+    threads = math.prod(launch.block)
+    if threads > THREADS:
+        yield f"{threads} threads a block, of {THREADS}"
+    elif kernel.max_threads and threads > kernel.max_threads:
+        yield f"{threads} threads a block, and its launch bounds are {kernel.max_threads}"
+    held = -(-threads // 128) * 128 * (-(-launch.registers // 8) * 8)
+    if held > REGISTERS:
+        yield f"{launch.registers} registers for each of {threads} threads: {held}, of {REGISTERS}"
     limit = SHARED_LIMITS.get(module.target.rstrip("af"), 227 << 10)
-    at, have = machine.kernel.code[0], machine.memory.shared_bytes
-    if have > limit:
-        words = f"{have} bytes of shared memory a block, and {module.target} has {limit}"
-        findings.add(Finding("too many resources", at, words))
-    if machine.threads > 1024:
-        findings.add(Finding("too many resources", at, f"{machine.threads} threads, of 1024"))
+    shared = _static(module, kernel)[1] + launch.shared
+    if shared > limit:
+        yield f"{shared} bytes of shared memory a block, of {limit}"
+    elif shared > UNASKED and launch.allowed is not None and launch.shared > launch.allowed:
+        asked = f"allows {launch.allowed}" if launch.allowed else "was not called"
+        yield f"{launch.shared} bytes of dynamic shared memory, and cudaFuncSetAttribute {asked}"
 
 
 def _reallocation(machine: Machine) -> None:

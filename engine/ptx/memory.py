@@ -111,8 +111,8 @@ class Memory:
     @staticmethod
     def _undefined(size: int) -> Values:
         out = np.empty((2, -(-size // 256) * 256), np.uint8)
-        for world, byte in enumerate(UNDEFINED):
-            out[world] = byte
+        for world, word in enumerate(UNDEFINED):
+            out[world] = np.resize(word, out.shape[1])
         return out
 
     def address(self, tensor: int) -> int:
@@ -180,7 +180,7 @@ class Memory:
             length, start, far = int(self.lengths[tensor]), self.starts[tensor], where
             where = where - (GLOBAL + (tensor << WINDOW) + HALF)
         # Seen without a sign, what is below 0 is beyond every length.
-        inside = where.view(np.uint64) <= np.uint64(max(length - size, 0))
+        inside = where.view(np.uint64) < np.uint64(max(length - size + 1, 0))
         if np.count_nonzero(inside) < len(inside):
             if far is not None:
                 return self._far(far, size, lanes, at, verb)

@@ -29,8 +29,9 @@ Values = np.ndarray[Any, Any]
 Fetch = Callable[[Lanes], Values]
 Store = Callable[[Lanes, Values], None]
 
-# What undefined bytes hold in each world: no bit is the same, and neither is a small number.
-UNDEFINED = (0xA5, 0x5A)
+# What each two undefined bytes hold in each world. No bit is the same, signed numbers are on either
+# side of all small ones, and one is NaN in every format: a weight of 0 does not hide it.
+UNDEFINED = tuple(np.frombuffer(word, np.uint8) for word in (b"\x00\x80", b"\xff\x7f"))
 
 _KINDS = {"u": "u", "b": "u", "s": "i", "f": "f"}
 
@@ -50,9 +51,14 @@ def undefined(shape: tuple[int, ...], type: np.dtype[Any]) -> Values:
     if type == np.bool_:
         out[0], out[1] = False, True
         return out
-    for world, byte in enumerate(UNDEFINED):
-        out[world].view(np.uint8).fill(byte)
+    for world in (0, 1):
+        out[world].fill(unknown(world, type))
     return out
+
+
+def unknown(world: int, type: np.dtype[Any]) -> Any:
+    """What an undefined number of a type is in a world."""
+    return np.resize(UNDEFINED[world][-type.itemsize :], type.itemsize).view(type)[0]
 
 
 class Registers:

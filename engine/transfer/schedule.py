@@ -23,6 +23,7 @@ from engine.cuir.nodes import (
     Num,
     Select,
     Unary,
+    children,
     free_names,
 )
 from engine.scalar_algebra.rewrite import FALSE, TRUE
@@ -204,11 +205,11 @@ def _conjunction(atoms: tuple[Expr, ...], rows: Rows, keys: Expr) -> _Piece | No
         if bound is not None:
             bounds.append(bound)
             if bound.low is not None and (over := interval(bound.low, ROW, rows.first, rows.last)):
-                low = maximum(low, tidy(over[0]))
+                low = maximum(low, _held(tidy(over[0]), keys))
             if bound.high is not None and (
                 over := interval(bound.high, ROW, rows.first, rows.last)
             ):
-                high = minimum(high, tidy(over[1]))
+                high = minimum(high, _held(tidy(over[1]), keys))
         elif "j" not in free_names(atom):
             when = normal(Bool("and", when, _possible(atom, rows)))
     for at_least, at_most in product(bounds, bounds):
@@ -216,6 +217,24 @@ def _conjunction(atoms: tuple[Expr, ...], rows: Rows, keys: Expr) -> _Piece | No
     if when == FALSE or _at_most(tidy(Binary("+", high, Num(1))), low):
         return None
     return _Piece(low, high, None if when == TRUE else when)
+
+
+def _held(key: Expr, keys: Expr) -> Expr:
+    """A key as an int: one of 64 bits that lies beyond the keys is the first beyond them."""
+    if not _is_wide(key):
+        return key
+    least, most = Call("i64", (Num(-1),)), Call("i64", (keys,))
+    return Call("i32", (Call("min", (Call("max", (key, least)), most)),))
+
+
+def _is_wide(expr: Expr) -> bool:
+    """Whether a whole number counts in 64 bits."""
+    match expr:
+        case Call(("i32" | "i64") as to, _):
+            return to == "i64"
+        case Select(_, value, other):
+            return _is_wide(value) or _is_wide(other)
+    return any(map(_is_wide, children(expr)))
 
 
 def _meeting(low: Expr | None, high: Expr | None) -> Expr:

@@ -209,6 +209,24 @@ __device__ auto from_memory(int offset, const void* from) {
 }
 constexpr int panels(int columns) { return ceil_div(columns, 64) * 128; }  // bytes of a row
 
+// out = a (64 x K) in f32, by accumulators of N columns; out2 = the shared tile that held a after the
+// f32 at b was stored in it likewise. Each store comes before the load of the columns behind it.
+template <typename T, int N, int K>
+__global__ void panels_kernel(const Case c) {
+  using Acc = WgmmaAcc<64, N>;
+  const auto tile = from_memory<T, 64, K>(0, c.a);
+  sync();
+  for (int column = 0; column < K; column += N) {
+    to_plain(load_shared<Acc>(tile, column), static_cast<float*>(c.out) + column, K);
+    store_shared(tile, column, from_plain<Acc>(static_cast<const float*>(c.b) + column, K));
+  }
+  sync();
+  for (int e = threadIdx.x; e < 64 * K; e += blockDim.x) {
+    static_cast<T*>(c.out2)[e] =
+        *reinterpret_cast<T*>(aligned_shared() + swizzled<T, 64>(e / K, e % K));
+  }
+}
+
 // out = a b^T twice over, the first time into an accumulator that holds NaN: a (64 x K), b (N x K).
 template <typename T, int N, int K>
 __global__ void gemm_shared_kernel(const Case c) {
@@ -393,6 +411,10 @@ int ring(const Case& c) {
 template <typename T, int N, int K>
 int gemm_shared(const Case& c) {
   return go<gemm_shared_kernel<T, N, K>, 128>(1024 + (64 + N) * panels(K), c);
+}
+template <typename T, int N, int K>
+int panels_of(const Case& c) {
+  return go<panels_kernel<T, N, K>, 128>(1024 + 64 * panels(K), c);
 }
 template <typename T, int N, int K>
 int gemm_loaded(const Case& c) {

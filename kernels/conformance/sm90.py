@@ -44,6 +44,7 @@ PARTS = [
     (n, d) for d in WIDTHS for n in (64, 80, 112, 128)
     if n <= 80 or (d < 192 and n == (112 if d > 96 else 128))
 ]  # fmt: skip
+PANELS = [(64, 64), (64, 128), (128, 128), (64, 192), (192, 192), (64, 256), (128, 256)]
 TURNED = [(64, 64), (128, 128), (64, 48), (112, 80), (80, 144)]
 TILES = [(n, 0) for n in range(16, 257, 16)]
 DENSE_TILES = [(n, 0) for n in (64, 80, 96, 112, 128, 176, 192, 256)]
@@ -68,6 +69,7 @@ PRIMITIVES: dict[str, tuple[str, tuple[str, ...]]] = {
     "gemm_registers": ("WgmmaAcc", ("shared", "columns", "to_operand", *MATMUL)),
     "gemm_turned": ("WgmmaAcc", ("shared", "columns", "transpose", "to_operand", *MATMUL)),
     "gemm_loaded": ("WgmmaAcc", ("shared", "load_operand", "transpose", *MATMUL)),
+    "panels_of": ("WgmmaAcc", ("shared", "load_shared", "store_shared", "sync")),
     "tile": ("WgmmaAcc", (
         "at", "zeros", "load_rows", "load_cols", "map", "keep", "row_max", "row_sum", "row_reduce",
         "store_rows", "store",
@@ -116,6 +118,7 @@ def checks() -> Iterator[Check]:
             ("gemm_registers", [*VALUE_MATMULS, *((d, n) for n, d in PARTS)]),
             ("gemm_turned", TURNED),
             ("gemm_loaded", SCORE_MATMULS),
+            ("panels_of", PANELS),
             ("tile", TILES),
         ):
             for shape in shapes:

@@ -132,6 +132,17 @@ def check_gemm_shared(call: Callable[[Case], None], n: int, k: int, dtype: Any) 
     return "" if torch.equal(out, 2 * (a @ b.T)) else "the product differs"
 
 
+def check_panels(call: Callable[[Case], None], n: int, k: int, dtype: Any) -> str:
+    import torch
+
+    a, b = torch.randn(64, k, device="cuda").to(dtype), torch.randn(64, k, device="cuda")
+    out, kept = torch.full((64, k), math.nan, device="cuda"), torch.full_like(a, math.nan)
+    call(Case(a=pointer(a), b=pointer(b), out=pointer(out), out2=pointer(kept)))
+    if not torch.equal(out, a.float()):
+        return "what was loaded differs"
+    return "" if torch.equal(kept, b.to(dtype)) else "what was stored differs"
+
+
 def check_gemm_registers(call: Callable[[Case], None], n: int, k: int, dtype: Any) -> str:
     import torch
 
@@ -340,6 +351,7 @@ MEANINGS: dict[str, Callable[[Callable[[Case], None], int, int, Any], str]] = {
     "gemm_registers": check_gemm_registers,
     "gemm_turned": check_gemm_turned,
     "gemm_loaded": check_gemm_shared,
+    "panels_of": check_panels,
     "tile": check_tile,
     "dense": check_dense,
     "bits": check_bits,

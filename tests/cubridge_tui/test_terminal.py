@@ -53,7 +53,8 @@ def test_reject_a_hunk_see_g2_fail_and_quit(tmp_path: Path) -> None:
         terminal.type("s")
         terminal.wait_for("G2 failed: ", 120)  # the bar names the stage only where it has room
         terminal.type("w")
-        shown = terminal.wait_for("counterexample")
+        terminal.wait_for("counterexample")
+        shown = terminal.wait_for("clause     ")  # below both ops; a frame may come in two reads
         assert re.search(rf"here ▶ +rules/h\d+ \({SCORE}\), which was rej", shown)
         named = re.search(r"the gate names the op ([\w/]+)", shown)
         assert named, shown

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from engine.markdown import cell, code, flat, prose
+from engine.markdown import cell, code, flat, prose, wrapped
 
 RENDERER = MarkdownIt("commonmark").enable(["table", "strikethrough"])
 WORDS = st.text(st.sampled_from("ab `|\\*_<>[]#~()!&;:/1.-+\n\t\x1b\u2028"), max_size=16)
@@ -73,3 +73,20 @@ def test_a_cell_stays_one_cell(text: str) -> None:
     made = RENDERER.render(f"| a |\n|---|\n| x{cell(text)} |")
     assert (made.count("<tr>"), made.count("<td>")) == (2, 1)
     assert set(re.findall(r"<(\w+)", made)) <= {"table", "thead", "tbody", "tr", "th", "td", "code"}
+
+
+SIGNS = ("-", "+", "*", ">", "#", "##", "1.", "12)", "=", "---", "|", "<b>", "a", "b_c", "`j`")
+
+
+@given(st.lists(st.sampled_from(SIGNS), max_size=12), st.integers(1, 12))
+def test_where_a_line_is_wrapped_nothing_begins_a_block(words: list[str], width: int) -> None:
+    """`i + Nk - Nq` broken before its minus would be a list."""
+    line = f"- {prose(' '.join(['x', *words]))}"
+    made = wrapped(line, width, "  ")
+    assert " ".join(made.split()) == " ".join(line.split())
+    assert RENDERER.render(made).split() == RENDERER.render(line).split()
+
+
+def test_lines_are_as_wide_as_they_may_be() -> None:
+    assert wrapped("- aa bb cc dd", 7, "  ") == "- aa bb\n  cc dd"
+    assert wrapped("aa - bb", 4) == "aa -\nbb"

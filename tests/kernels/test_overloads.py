@@ -143,6 +143,12 @@ def calls(suite: str) -> Iterator[tuple[str, tuple[object, ...], str]]:
     regs, tiles, views = list(registers(suite)), list(shared(suite)), list(gmem())
     for dst, src in itertools.product((*tiles, *views), regs):
         yield "store", (dst.type, src.type), f"store({dst.value}, {src.value})"
+    for dst, src in itertools.product(tiles, regs):
+        kept = f"store_shared({dst.value}, 0, {src.value})"
+        yield "store_shared", (dst.type, ZERO, src.type), kept
+    for (layout, cxx), tile in itertools.product(ACCUMULATORS[suite], tiles):
+        made = f"load_shared<{cxx}>({tile.value}, 0)"
+        yield "load_shared", (LayoutValue(layout), tile.type, ZERO), made
     for dst, src in itertools.product(views, regs):
         yield "store_rows", (dst.type, src.type), f"store_rows({dst.value}, {src.value})"
     for view, tile in itertools.product(views, tiles):

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import lru_cache
 
 
 class WarningKind(StrEnum):
@@ -118,3 +121,15 @@ def function_name(symbol: str) -> str:
         if not symbol[begin:at].startswith("_GLOBAL__N_"):
             name = symbol[begin:at]
     return name or symbol
+
+
+@lru_cache(maxsize=1024)
+def kernel_name(symbol: str) -> str:
+    """A kernel by its name and template arguments, as its author writes it: `attention<32, true>`.
+    Without binutils' c++filt, which nvcc's host compiler comes with, the plain name."""
+    name, tool = function_name(symbol), shutil.which("c++filt")
+    if tool is None or name == symbol:
+        return name
+    done = subprocess.run([tool, "-p", symbol], capture_output=True, text=True, check=False)
+    at = done.stdout.find(f"{name}<")
+    return done.stdout[at:].strip() if at >= 0 else name

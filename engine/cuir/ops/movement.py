@@ -15,7 +15,20 @@ from engine.cuir.ops.spec import (
     nothing,
     op,
 )
-from engine.cuir.types import DTYPES, GmemTileType, Nothing, SharedType, TileType, Type
+from engine.cuir.types import (
+    DTYPES,
+    GmemTileType,
+    Layout,
+    LayoutValue,
+    Nothing,
+    Scalar,
+    SharedType,
+    TileType,
+    Type,
+    Unknown,
+)  # fmt: skip
+
+PANEL = 64  # columns of two bytes that a swizzle permutes: 128 bytes
 
 
 def _tile_and_shared(context: RuleContext, tile: Type, shared: Type) -> Type:
@@ -64,6 +77,36 @@ def _store(context: RuleContext, dst: Type, src: Type) -> Type:
                 "sync, copy",
             )  # fmt: skip
     return Nothing()
+
+
+def _load_shared(context: RuleContext, layout: Type, tile: Type, column: Type) -> Type:
+    if not isinstance(layout, LayoutValue) or not isinstance(tile, SharedType):
+        return Unknown()
+    _panels("load_shared", layout.layout, tile, column)
+    return TileType(layout.layout, "f32")
+
+
+def _store_shared(context: RuleContext, dst: Type, column: Type, src: Type) -> Type:
+    if isinstance(src, TileType) and isinstance(dst, SharedType):
+        no_bits("store_shared", src)
+        in_registers(context, "store_shared", src)
+        _panels("store_shared", src.layout, dst, column)
+    return Nothing()
+
+
+def _panels(name: str, layout: Layout, tile: SharedType, column: Type) -> None:
+    """Raises `Mismatch` where the layout's columns are no whole panels of the shared tile's."""
+    if layout.role != "acc" or layout.family.unit != "warpgroup":
+        mismatch(f"{name} takes a warpgroup's accumulator, not {layout}", "layout_mismatch")
+    if layout.rows != tile.rows or layout.cols > tile.cols:
+        mismatch(f"{name}: {layout} does not fit {tile}", "layout_mismatch")
+    at = column.value if isinstance(column, Scalar) else None
+    if layout.cols % PANEL or (at is not None and at % PANEL):
+        mismatch(
+            f"{name} takes columns by {PANEL}, which lie together in a shared tile, not "
+            f"{layout.cols} of them{'' if at is None else f' from {at} on'}",
+            "layout_mismatch",
+        )
 
 
 def _whole(row: TileType) -> None:
@@ -135,6 +178,25 @@ OPS = (
         doc="An mma accumulator to a shared tile; a wgmma accumulator (as f16 or bf16) and lines "
             "straight to global memory, where rows and columns outside the tensor are dropped. "
             "Rounded to the element type there; a warp writes its own rows.",
+    ),
+    op(
+        "load_shared[layout: layout](tile: shared, column: int)", "movement", rule=_load_shared,
+        execute="movement:load_shared", who=Who.PART, proxy=Proxy.GENERIC,
+        effects=(Effect.READS_SHARED,), needs="wgmma",
+        kind="tile:f32", cost="load_shared",
+        lift="load_shared<{L}>({src:shared}, {column})", lower="load_shared[{L}]({src}, {column})",
+        doc="Columns of a shared tile from `column` on in the registers of a wgmma accumulator, "
+            "widened: 64 of them or several times 64, which lie together there. A warp reads its "
+            "own rows.",
+    ),
+    op(
+        "store_shared(dst: shared, column: int, src: reg)", "movement", rule=_store_shared,
+        execute="movement:store_shared", who=Who.PART, proxy=Proxy.GENERIC,
+        effects=(Effect.WRITES_SHARED,), needs="wgmma",
+        cost="store", lift="store_shared({dst:shared}, {column}, {src:tile})",
+        lower="store_shared({dst}, {column}, {src})",
+        doc="A wgmma accumulator, rounded to the element type, as the columns of a shared tile "
+            "from `column` on, as load_shared takes them. A warp writes its own rows.",
     ),
     op(
         "copy(dst: tile, src: shared)", "movement", rule=_tile_and_shared,

@@ -16,11 +16,13 @@ import torch
 from torch import Tensor
 
 from engine.child.spec_process import SpecProcess
-from engine.errors import InputError
+from engine.errors import InputError, SpecError
+from engine.gates.g1_g2.marked_rows import MARKED, marked
 from engine.gates.runs.output_comparison import LSE_TOLERANCE, roundoff
 from engine.gates.runs.subject import as_declared
 from engine.spec import recipe_from_json
-from engine.spec.decks.deck_inputs import make_inputs, with_own_sizes
+from engine.spec.decks.deck_inputs import Kind, extent, make_inputs, with_own_sizes
+from engine.spec.python.signature import Asked
 from engine.spec.recipes.recipe import Recipe
 from engine.spec.reference.oracle import expected, output_as_bhnd
 
@@ -38,13 +40,17 @@ def wanted(payload: Mapping[str, Any]) -> dict[str, Any]:
 
     Args:
         payload: the reference (`spec`, `options`, its `recipe` or None), `sizes`, how values are
-            drawn (`values`, `seed`), the kernel's type of each tensor that it takes (`types`, by
-            role or name), and the `folder` for NAME.npy of each, o.npy and lse.npy; with `numbers`
-            also products.npy, scores.npy and keep.npy, where O is the softmax's plain sum.
+            drawn (`values`, a kind of `deck_inputs` or "marked", and `seed`), the kernel's type of
+            each tensor that it takes (`types`, by role or name), and the `folder` for NAME.npy of
+            each, o.npy, and lse.npy where the reference has one, with bounds of their errors by row
+            (o_bound.npy, lse_bound.npy, [B, Hq, Nq]); with `numbers` also products.npy, scores.npy
+            and keep.npy, where O is the softmax's plain sum.
 
     Returns:
-        All sizes of the case; `bound` of O's error, and `lse_bound`, None where the reference has
-        no LSE; or why the reference has nothing to compare with (`skipped`).
+        All sizes of the case, or why the reference has nothing to compare with (`skipped`).
+
+    Raises:
+        SpecError: the reference gives another shape than it declares, or differs from itself.
     """
     spec, options = Path(payload["spec"]), payload.get("options") or {}
     read = payload["recipe"]
@@ -52,7 +58,13 @@ def wanted(payload: Mapping[str, Any]) -> dict[str, Any]:
     types, folder = payload["types"], Path(payload["folder"])
     element = _element(asked, types)
     sizes = with_own_sizes(asked.inputs, payload["sizes"])
-    inputs = make_inputs(asked, sizes, payload["seed"], payload["values"], element)
+    mark = payload["values"] == MARKED
+    rows = mark and isinstance(asked, Recipe) and asked.weight is None
+    values: Kind = payload["values"] if not mark else "random" if rows else "peaked"
+    inputs = make_inputs(asked, sizes, payload["seed"], values, element)
+    kinds = torch.zeros([sizes[n] for n in ("B", "Hq", "Nq")], dtype=torch.int64)
+    if rows and isinstance(asked, Recipe):
+        inputs, kinds = marked(asked, inputs)
     wide = {n: t.double() if t.is_floating_point() else t for n, t in inputs.items()}
     with SpecProcess(spec, options) as function:
         tables = {} if read is None else function.derived(asked, wide)
@@ -62,10 +74,18 @@ def wanted(payload: Mapping[str, Any]) -> dict[str, Any]:
             if name in types:
                 bits = _bits(given[item.name], name, types[name], item.dtype)
                 np.save(folder / f"{name}.npy", bits)
-        o = output_as_bhnd(asked, function.wide(wide))
-        plain = output_as_bhnd(asked, function.low(inputs)).double()
+        o, again = (_output(spec, asked, sizes, function.wide(wide)) for _ in range(2))
+        plain = _output(spec, asked, sizes, function.low(inputs)).double()
+        if not torch.allclose(o, again, rtol=1e-9, atol=1e-9, equal_nan=True):
+            raise SpecError(
+                f"{spec.name} gives another output for the same inputs when it is called again",
+                fix="draw nothing in it: what a kernel computes is a function of its inputs",
+            )
         lse = None
-        empty = o.isnan().all(-1)
+        # Without a recipe a row of NaN says that no key is kept, if PyTorch has it in both types.
+        empty = o.isnan().all(-1) & plain.isnan().all(-1)
+        if read is None and empty.numel() and bool(empty.all()):
+            return {"skipped": "the reference is NaN in every row"}
         if read is not None:
             said = expected(asked, wide | tables)
             lse, empty = said.lse, said.empty
@@ -75,22 +95,39 @@ def wanted(payload: Mapping[str, Any]) -> dict[str, Any]:
     # Rows that keep no key are 0, whatever the reference makes of them.
     o, plain = (t.masked_fill(empty[..., None], 0.0) for t in (o, plain))
     if not bool(o.isfinite().all()):
-        return {"skipped": "the reference is not finite there"}
-    np.save(folder / "o.npy", o.contiguous().numpy())
-    if lse is not None:
-        np.save(folder / "lse.npy", lse.contiguous().numpy())
-    bound = 2 * _largest(plain - o) + 2 * roundoff(element) * _largest(o)
-    return {"sizes": sizes, "bound": bound, "lse_bound": None if lse is None else _lse_bound(lse)}
+        at = tuple(int(n) for n in (~o.isfinite()).nonzero()[0])
+        place = ", ".join(f"{name}={n}" for name, n in zip("bhid", at, strict=True))
+        return {"skipped": f"the reference is {float(o[at])} at {place}, where keys are kept"}
+    o_bound, lse_bound = torch.zeros(kinds.shape).double(), torch.zeros(kinds.shape).double()
+    for kind in set(kinds.flatten().tolist()):
+        at = kinds == kind
+        most, sums = _largest(o[at]), 1.0 if lse is None else max(1.0, _largest(lse[at]))
+        # A score is a float32 in every kernel: what its last places are is a share of a weight.
+        places = 4 * torch.finfo(torch.float32).eps * sums if rows else 0.0
+        o_bound[at] = 2 * _largest((plain - o)[at]) + (2 * roundoff(element) + places) * most
+        lse_bound[at] = LSE_TOLERANCE * sums
+    saved = {"o": o, "o_bound": o_bound}
+    saved |= {} if lse is None else {"lse": lse, "lse_bound": lse_bound}
+    for name, value in saved.items():
+        np.save(folder / f"{name}.npy", value.contiguous().numpy())
+    return {"sizes": sizes}
+
+
+def _output(spec: Path, asked: Asked, sizes: Mapping[str, int], o: Tensor) -> Tensor:
+    """The reference's output as [B, Hq, Nq, Dv]."""
+    declared = [extent(d, sizes) for d in asked.output_dims]
+    if list(o.shape) != declared:
+        raise SpecError(
+            f"{spec.name} returns {list(o.shape)}, and {declared} is declared: "
+            f"{' '.join(asked.output_dims)}", fix="return O in the declared shape",
+        )  # fmt: skip
+    return output_as_bhnd(asked, o)
 
 
 def _plain(asked: Recipe) -> bool:
     """Whether O is sum_j softmax(scores)_j V_j and nothing else."""
     more = (asked.weight, asked.late, asked.sink, asked.other)
     return all(x is None for x in more) and not asked.changes_output
-
-
-def _lse_bound(lse: Tensor) -> float:
-    return LSE_TOLERANCE * max(1.0, _largest(lse.masked_fill(lse.isneginf(), 0.0)))
 
 
 def _largest(values: Tensor) -> float:

@@ -9,6 +9,8 @@ import numpy as np
 
 from engine.ptx.decode import Decoder, Site
 from engine.ptx.floats import (
+    directed,
+    directed_fma32,
     exact_fma,
     flush,
     fma32,
@@ -82,9 +84,12 @@ def _half(site: Site, function: Function, count: int) -> Run:
     return apply(site, of, 1, count, site.type, site.type)
 
 
-def _rounded(site: Site) -> None:
-    if any(site.at.has(r) for r in ("rz", "rm", "rp")):
-        raise site.refuse("only rounding to nearest even is executed yet")
+def _way(site: Site) -> str:
+    """How an instruction of f32 rounds, where not to nearest even; "" of one that does."""
+    way = next((way for way in ("rz", "rm", "rp") if site.at.has(way)), "")
+    if way and site.type == "f64":
+        raise site.refuse("f64 is executed with rounding to nearest even alone")
+    return way
 
 
 def _add_sub(function: Function) -> Decoder:
@@ -94,7 +99,10 @@ def _add_sub(function: Function) -> Decoder:
             site.takes("rn", "ftz")
             return _half(site, function, 2)
         if site.type[0] == "f":
-            site.takes("rn", "ftz", "sat")
+            site.takes(ROUNDINGS, "ftz", "sat")
+            if way := _way(site):
+                one, sign = np.ones(1, np.float32), function(np.float32(0), np.float32(1))
+                return _float(site, lambda a, b: directed_fma32(a, one, sign * b, way), 2)
             return _float(site, function, 2)
         site.takes()
         return apply(site, function, 1, 2, site.type, site.type)
@@ -129,7 +137,9 @@ def _mul(site: Site) -> Run:
         site.takes("rn", "ftz")
         return _half(site, np.multiply, 2)
     if type[0] == "f":
-        site.takes("rn", "ftz", "sat")
+        site.takes(ROUNDINGS, "ftz", "sat")
+        if way := _way(site):
+            return _float(site, lambda a, b: directed(_product(a, b), way), 2, _product)
         return _float(site, np.multiply, 2, _product if type == "f32" else None)
     site.takes("lo", "hi", "wide")
     part = site.one("lo", "hi", "wide")
@@ -161,7 +171,8 @@ def _fma(site: Site) -> Run:
         site.takes("rn", "ftz", "relu")
         return _half(site, exact_fma, 3)
     site.takes(ROUNDINGS, "ftz", "sat")
-    _rounded(site)
+    if way := _way(site):
+        return _float(site, lambda a, b, c: directed_fma32(a, b, c, way), 3, exact_fma)
     if site.type == "f64":
         return _float(site, fma64, 3)
     return _float(site, fma32, 3, exact_fma)

@@ -20,7 +20,7 @@ from engine.ptx.lanes import Lanes
 from engine.ptx.machine import Machine, Run
 from engine.ptx.memory import PARAM, SHARED
 from engine.ptx.ordering import BULK
-from engine.ptx.registers import UNDEFINED
+from engine.ptx.registers import unknown
 from engine.ptx.syntax import Address, Immediate, Instruction
 from engine.ptx.tensor_maps import SIZE as MAP_SIZE
 from engine.ptx.tensor_maps import TensorMap, swizzled
@@ -104,7 +104,7 @@ class Bulk:
         held = memory.items("shared", min(item, 8))
         index = (offset[:, None] + steps) // min(item, 8)
         held[0, index] = data[0]
-        held[1, index] = np.full(held.itemsize, UNDEFINED[1], np.uint8).view(held.dtype)[0]
+        held[1, index] = unknown(1, held.dtype)
         memory.mark("shared", index, held.dtype)
         machine.mbarriers.uses(lane, barrier, at)
 

@@ -8,6 +8,8 @@ import numpy as np
 
 from engine.ptx.decode import Decoder, Site
 from engine.ptx.floats import (
+    directed,
+    directed_half,
     flush,
     from_eight,
     from_half,
@@ -134,8 +136,9 @@ def _cvt(site: Site) -> Run:
     whole, real = {"u", "s", "b"}, {"f"}
     if to[0] in whole and source[0] in whole and "bf16" not in (to, source):
         return _integers(site, to, source)
-    if any(site.at.has(r) for r in ("rz", "rm", "rp")):
-        raise site.refuse("only rounding to nearest even is executed yet")
+    way = next((m for m in ("rz", "rm", "rp") if site.at.has(m)), "")
+    if way and (to == "f64" or source in ("s64", "u64")):
+        raise site.refuse("64 bits are executed with rounding to nearest even alone")
     rounding = next((f for m, f in _TO_INTEGER.items() if site.at.has(m)), None)
     half_in, half_out = source in ("f16", "bf16"), to in ("f16", "bf16")
     ftz, sat, relu = (site.at.has(m) for m in ("ftz", "sat", "relu"))
@@ -159,10 +162,10 @@ def _cvt(site: Site) -> Run:
         if relu:
             x = np.where(np.isnan(x), x, np.maximum(x, 0))
         if half_out:
-            bits = to_half(saturate(x) if sat else x.astype(np.float64), to)
-            put(lanes, bits)
+            x = saturate(x) if sat else x.astype(np.float64)
+            put(lanes, directed_half(x, to, way) if way else to_half(x, to))
             return
-        out = x.astype(dtype(to))
+        out = directed(x.astype(np.float64), way) if way else x.astype(dtype(to))
         if ftz:
             out = flush(out)
         put(lanes, saturate(out) if sat else out)

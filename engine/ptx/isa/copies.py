@@ -60,7 +60,7 @@ class Copies:
         held = memory.spaces["shared"]
         index = offset[:, None] + np.arange(data.shape[-1])
         held[0, index] = data[0]
-        held[1, index] = UNDEFINED[1]
+        held[1, index] = UNDEFINED[1][index & 1]
         memory.set["shared"][index] = True
         epochs = clocks.epoch[warps // clocks.per_block, clocks.agent(COPIES, warps)]
         self.flights.append(_Flight(warps, epochs, index, data[1]))

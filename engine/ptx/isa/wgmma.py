@@ -19,7 +19,7 @@ from engine.ptx.isa.matrix import SIZES, multiply, numbers
 from engine.ptx.lanes import WARP, Lanes
 from engine.ptx.machine import Machine, Outcome, Run
 from engine.ptx.ordering import MATMUL
-from engine.ptx.registers import UNDEFINED
+from engine.ptx.registers import unknown
 from engine.ptx.syntax import Immediate, Register, Vector
 from engine.ptx.tensor_maps import swizzled
 
@@ -192,8 +192,7 @@ class Matmul:
         late = matmuls.late.setdefault(leader, {})
         if self.names not in late:
             late[self.names] = self.take(1, lanes)
-        poison = np.full(4, UNDEFINED[1], np.uint8).view(np.float32)[0]
-        self.put(1, lanes, np.full((GROUP, len(self.d)), poison))
+        self.put(1, lanes, np.full((GROUP, len(self.d)), unknown(1, np.dtype(np.float32))))
         matmuls.flights.setdefault(leader, []).append(flight)
 
     def take(self, world: int, lanes: Lanes) -> Array:

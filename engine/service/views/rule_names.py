@@ -33,8 +33,14 @@ _MEANINGS: Mapping[str, str] = {
     "class_tiles": (
         "gives every key tile of a block of rows its class in the lists: no kept pair, some, all"
     ),
-    "list_tiles": "writes which tiles hold a kept pair, and how many, into the lists",
-    "mask_tiles": "stores the masks of tiles kept in part as bits in the lists' slots",
+    "list_tiles": (
+        "writes which tiles hold a kept pair, and which of these are kept in part, into the lists, "
+        "each with their number; the range of keys that those keep begins empty"
+    ),
+    "mask_tiles": (
+        "stores the masks of tiles kept in part as bits in the lists' slots, and widens the range "
+        "of keys that they keep"
+    ),
     "queue": "the counter in the lists from which thread blocks take their next work",
     "next_full": "barriers, one for each word of next_work: open once the next number stands there",
     "next_empty": "barriers, one for each word of next_work: open once all have read it",

@@ -21,7 +21,14 @@ from engine.transfer.rules.elements import arithmetic, exponent, next_tile, row_
 from engine.transfer.rules.elements import branchless as branches
 from engine.transfer.rules.elements import dense_tiles as dense
 from engine.transfer.rules.elements import diagonal_offset as offset
-from engine.transfer.rules.launches import grid, pass_inputs, position_tables, prepare, ticket
+from engine.transfer.rules.launches import (
+    grid,
+    landed,
+    pass_inputs,
+    position_tables,
+    prepare,
+    ticket,
+)
 from engine.transfer.rules.launches import head_map as heads
 from engine.transfer.rules.launches import other_attention as other
 from engine.transfer.rules.launches.argument_binding import binding_of
@@ -35,8 +42,8 @@ from engine.transfer.rules.outputs import late, lse, normaliser, output, sink
 from engine.transfer.rules.tile_lists import list_bits, list_kernels
 
 RULES = ordered((
-    pass_inputs.RULE, prepare.RULE, position_tables.RULE, score.SCORE, score.SCALE, score.CAP,
-    exponent.RULE, mask.KEEP, mask.VISIT, mask.FIND, mask.LISTED, list_kernels.LAUNCH,
+    pass_inputs.RULE, prepare.RULE, landed.RULE, position_tables.RULE, score.SCORE, score.SCALE,
+    score.CAP, exponent.RULE, mask.KEEP, mask.VISIT, mask.FIND, mask.LISTED, list_kernels.LAUNCH,
     grid.LONGEST, grid.SPREAD, empty_rows.RULE, normaliser.RULE, late.RULE, sink.RULE, lse.RULE,
     output.RULE, offset.RULE, stage.RULE, dense.NARROW, dense.SMALLER, passed_tiles.RULE,
     dense.BUILT, next_tile.RULE, arithmetic.RULE, row_values.RULE, branches.RULE, list_bits.RULE,
@@ -54,7 +61,7 @@ def case_of(module: Module, recipe: Recipe, narrower: int = 0) -> Case:
     recipe = with_other_output(with_tables(recipe, module), module)
     words = Words(module, found, recipe)
     lists = lists_of(module, found, recipe)
-    prepared = prepared_of(module, recipe)
+    prepared = prepared_of(module, found, recipe, words)
     scale = words.split_scale(recipe.score)
     return Case(module, found, recipe, theirs, orders, words, lists, *scale, prepared, narrower)
 

@@ -8,6 +8,7 @@
 #include "scalar.cuh"
 #include "sm90_async.cuh"
 #include "sm90_host.cuh"
+#include "sm90_shared.cuh"
 #include "sm90_tile.cuh"
 #include "sm90_wgmma.cuh"
 #include "tile.cuh"

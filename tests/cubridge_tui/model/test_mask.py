@@ -205,9 +205,12 @@ def test_sizes_and_tiles_are_the_kernels_own(kernel: str) -> None:
 
 
 def test_the_legend_has_the_cursors_glyph_and_fits_80_columns() -> None:
+    shares = {"█": "40%", "▓▀▄": "12%", "·": "48%"}
     for width, differs in product((80, 120), (False, True)):
-        text = "".join(f" {glyph} {words} " for glyph, _, words in legend(differs, width))
+        entries = legend(differs, width, shares)
+        text = "".join(f" {glyph} {words} " for glyph, _, words in entries)
         assert "□" in text and len(text) <= width
+        assert all((f"{s} " in text) is (width == 120 or not differs) for s in shares.values())
         assert [sign in text for sign in "+-×"] == [differs] * 3
 
 
@@ -227,9 +230,8 @@ def test_a_mask_at_a_glance_is_told_by_its_tiles_alone() -> None:
     assert (
         picture.known == 0 and sum(picture.counts.values()) == picture.tiles[0] * picture.tiles[1]
     )
-    assert "skipped" in mask_words.shares(picture) and "pairs kept" not in mask_words.shares(
-        picture
-    )
+    assert mask_words.shares(picture) == {"█": "38%", "▓▀▄": "25%", "·": "38%"}
+    assert mask_words.kept(picture) == ""  # no row is known
     assert "visited 1 of 4" in picture.describe(0, 0)
     assert picture.group_cell(range(2), range(1)).glyph == "▓"  # one full, one partial
     assert picture.group_cell(range(1), range(10, 12)).glyph == "·"

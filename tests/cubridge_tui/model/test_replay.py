@@ -191,7 +191,7 @@ def test_decisions_at_one_stroke_are_one_step_with_all_their_hunks(tmp_path: Pat
     played = store.load(session)
     tape = Tape.of(session, played.events)
     assert tape.decisions == (tape.last,)
-    assert "3 decisions at one stroke" in timeline(tape)[-1].text
+    assert "accepted 3 hunks at one stroke" in timeline(tape)[-1].text
     assert [w.split(" (")[0] for w in details(tape.steps[-1], tape.beats[-1])[:3]] == [
         f"accepted {h.title}" for h in hunks
     ]

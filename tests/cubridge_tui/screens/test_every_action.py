@@ -57,7 +57,7 @@ class Visitor:
         if self.seen is not None and self.seen == (self.app.screen, self.app.focused, self.text):
             self.app.screen.say("")  # type: ignore[attr-defined]
             return self.app.screen  # type: ignore[return-value]
-        while len(self.app.screen_stack) > 2:
+        while len(self.app.screen_stack) > 1:
             leave = getattr(self.app.screen, "leave", None)
             if leave is not None:
                 leave()

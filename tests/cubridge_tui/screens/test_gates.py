@@ -77,7 +77,7 @@ async def test_a_passed_g3_shows_what_the_build_found(store: Path, size: tuple[i
         told = [n for a, b in spans(pane) for n in range(a, b + 1)]
         assert new and new <= set(told)
         await d.press("escape")
-        assert len(d.app.screen_stack) == 3
+        assert len(d.app.screen_stack) == 2
 
 
 def test_spans_are_runs_of_new_lines_and_places_where_lines_went() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -68,7 +69,9 @@ async def test_slash_finds_a_row_of_any_list() -> None:
     app.close()
 
 
-async def test_a_session_is_renamed_deleted_and_restored_from_the_list() -> None:
+async def test_a_session_is_renamed_deleted_and_restored_from_the_list(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     app = CuBridgeApp()
     async with app.run_test(size=(120, 40)) as pilot:
 
@@ -89,5 +92,10 @@ async def test_a_session_is_renamed_deleted_and_restored_from_the_list() -> None
         assert "u restores it" in await press("x")
         assert app.store.sessions() == [] and "no sessions yet" in screen_text(app)
         assert "is there again" in await press("u")
+        assert [s.id for s in app.store.sessions()] == [session.id]
+
+        delete = app.store.delete
+        monkeypatch.setattr(app.store, "delete", lambda name: (time.sleep(0.3), delete(name)))
+        assert "is there again" in await press("x", "u")  # u is typed before x is done
         assert [s.id for s in app.store.sessions()] == [session.id]
     app.close()

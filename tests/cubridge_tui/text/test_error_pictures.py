@@ -15,7 +15,7 @@ def test_where_rows_are_wrong_and_the_weights_of_one_of_them() -> None:
     example = {"b": 0, "h": 1, "i": 3, "case": "Nq 6", "wrong_keys": 5, "keys": keys}
     lines = picture_lines({"counterexample": example, "errors": {"O": GRID, "weights": GRID}})
     assert lines[0].startswith("|error| of O over (i, d), b 0, h 1, case Nq 6: 0.5 at most")
-    assert lines[0].endswith("a mark is 2 rows x 1 columns")
+    assert lines[0].endswith("a mark is 2 rows x 1 column")
     assert any("of the weights over (i, j)" in line for line in lines)
     assert (
         "▶i=2      █" in lines

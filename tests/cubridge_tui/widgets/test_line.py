@@ -34,6 +34,18 @@ async def test_a_blank_stands_between_the_sides_at_any_length(right: str) -> Non
         assert seen == {False, True}
 
 
+async def test_what_is_aside_and_takes_over_half_goes_before_a_long_left_is_cut() -> None:
+    async with Lines().run_test(size=(60, 3)) as pilot:
+        line = pilot.app.query_one(Line)
+        aside = [(" ", ""), ("m", "key"), (" " + "y" * 32, "dim")]
+        for count, shown in ((20, True), (25, True), (26, False), (59, False), (60, False)):
+            line.put([("x" * count, "dim")], aside)
+            text = line.render_line(0).text
+            assert ("y" in text) is shown and line.cut is (count > 60), text
+            assert ("x" * count in text) is (count <= 60)
+            assert ([line.key_at(x) for x in range(60)].count("m") > 0) is shown
+
+
 @pytest.mark.parametrize(
     ("words", "keys"),
     [

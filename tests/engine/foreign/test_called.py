@@ -45,6 +45,10 @@ torch::Tensor launch(torch::Tensor q, torch::Tensor k, torch::Tensor v, torch::T
 """
 SHAPES = {"slopes": "Hq"}
 # Two blocks of 64 bytes are all that this GPU has.
+BEGIN = """\
+extern "C" void cubridge_call(const char* first);
+extern "C" __attribute__((visibility("default"))) void begin(const char* n) { cubridge_call(n); }
+"""
 POOL = """
 #include <cstdlib>
 
@@ -103,9 +107,10 @@ def dry_library(folder: Path, own: Interface, tools: Toolchain) -> Path:
     apart = [f"-Dcubridge_{name}=recorder_{name}" for name in hooks]  # the page has its own
     recorder = called.HEADER.with_name("recorder.cpp")
     subprocess.run([*nvcc, *apart, "-c", str(recorder), "-o", "r.o"], cwd=folder, check=True)
+    (folder / "begin.cpp").write_text(BEGIN)
     subprocess.run(
-        [*nvcc, *includes, "-shared", "-cudart", "none", "unit.cu", "dispatcher.cpp", "r.o",
-         *tools.link_flags, "-o", "dry.so"],
+        [*nvcc, *includes, "-shared", "-cudart", "none", "unit.cu", "dispatcher.cpp", "begin.cpp",
+         "r.o", *tools.link_flags, "-o", "dry.so"],
         cwd=folder, check=True,
     )  # fmt: skip
     return folder / "dry.so"
@@ -128,7 +133,11 @@ def values_of(own: Interface, launcher: Launcher, **changed: Any) -> dict[str, A
 
 
 def dry_run(
-    library: Path, fields: Fields, calls: list[dict[str, Any]], patch: pytest.MonkeyPatch
+    library: Path,
+    fields: Fields,
+    tensors: int,
+    calls: list[dict[str, Any]],
+    patch: pytest.MonkeyPatch,
 ) -> tuple[list[int], list[dict[str, Any]]]:
     """The status of each call, and what they asked of the GPU, by the recorder."""
     record = library.with_name("dry.jsonl")
@@ -136,6 +145,7 @@ def dry_run(
     patch.setenv("CUBRIDGE_PARAMETERS", str(library.with_name("parameters.txt")))
     patch.setenv("CUBRIDGE_ARCH", "80")
     opened = Library(library, fields)
+    ctypes.CDLL(str(library)).begin(str(tensors).encode())
     status = [opened.launch(opened.arguments(values), "f32_16", None) for values in calls]
     ctypes.CDLL(None).fflush(None)
     lines = record.read_text().splitlines() if record.exists() else []
@@ -152,16 +162,16 @@ def test_a_page_asks_what_the_launcher_s_own_program_asks(
     launched(compiled, launcher, SIZES, {"scale": 0.25}, "sm_80", tmp_path)
     wanted = [json.loads(line) for line in (tmp_path / "record.jsonl").read_text().splitlines()]
     library = dry_library(tmp_path, own, toolchain)
-    monkeypatch.setenv("CUBRIDGE_TENSORS", str(len(launcher.tensors)))
     right = values_of(own, launcher)
     address, steps = right["k"]
     apart, odd = (address, [2 * steps[0], *steps[1:]]), (address + 8, steps)
     fewer = {own.sizes["Nq"]: 4, **{n: (right[n][0], [192, 64, 16, 1]) for n in "qo"}}
     refused = [{**right, "k": apart}, {**right, "k": odd}]
     refused += [{**right, **fewer}] if launcher.returned else []  # it throws
-    status, events = dry_run(library, own.fields, [*refused, right, right], monkeypatch)
+    calls = [*refused, right, right]
+    status, (_, *events) = dry_run(library, own.fields, len(launcher.tensors), calls, monkeypatch)
     assert status == [1] * len(refused) + [0, 0]  # 1: cudaErrorInvalidValue
-    given = [e for e in wanted if e["event"] != "returned"]
+    given = [e for e in wanted if e["event"] not in ("call", "returned", "free")]
     if launcher.returned:  # what it returns goes into the caller's memory, whose address is above
         made = next(e["address"] for e in wanted if e["event"] == "returned")
         given += [{"event": "copy", "address": 1 << 52, "from": made, "bytes": 4 * 2 * 3 * 8 * 16}]

@@ -136,7 +136,7 @@ def test_it_is_accepted_exported_and_says_who_judged(work: Adaptation, tmp_path:
     work.give(verdict_from(work, path))
     assert work.accept().level is Level.GPU_VERIFIED
     folder = export_session(work, tmp_path / "sink_attention")
-    readme = (folder / "README.md").read_text()
+    readme = " ".join((folder / "README.md").read_text().split())
     assert "Level: gpu-verified" in readme and BY_SPEC in readme
     assert "its own function judged the kernel alone" in readme
     module = (folder / "__init__.py").read_text()

@@ -167,7 +167,7 @@ def test_an_export_has_what_can_be_asked_of_it(
 ) -> None:
     """What every call would be refused by is not there, and the README says why."""
     files = package_files(of_spec(root, spec), "ours")
-    text, readme = files["__init__.py"].decode(), files["README.md"].decode()
+    text, readme = files["__init__.py"].decode(), " ".join(files["README.md"].decode().split())
     assert sorted(re.findall(r"def (as_\w+)", text)) == sorted(has)
     assert [f'    "{name}",\n' in text for name in has] == [True] * len(has)
     assert ("_hosts.py" in files) == bool(has) and why in readme

@@ -13,14 +13,8 @@ from typing import Any
 import pytest
 import torch
 
-from engine.lift import lift, load_package
-from engine.lower.lower import lower
-from engine.lower.spelling.legal import legal
-from engine.package.export import Content
-from engine.spec.read import read_recipe
-from engine.transfer.rules import apply, plan
-from engine.transfer.workspace import constants_by_arch
 from tests.engine.package.conftest import Import, content
+from tests.engine.package.models import carried
 
 # The mask reads a table that the spec makes of another input.
 STARTS = """
@@ -37,26 +31,6 @@ def attention(
     keep = ids[:, None, : q.shape[2], None] == ids[:, None, None, :]
     return torch.softmax(scores.masked_fill(~keep, float("-inf")), dim=-1) @ v
 """
-
-
-def carried(root: Path, spec: Path) -> Content:
-    """A spec on the sm_80 kernel, as the rules carry it."""
-    package = load_package(root / "kernels" / "flash_fwd_sm80")
-    lifted = lift(package, package.specialisations[-1], package.archs[0])
-    recipe = read_recipe(spec)
-    planned = plan(lifted.module, recipe)
-    target = legal([*apply(lifted.module, planned.steps)][-1][1])
-    source = lower(lifted, target).source
-    return content(
-        root,
-        source=source,
-        asked=recipe,
-        binding=planned.binding,
-        fields=[(f.name, f.type) for f in target.fields],
-        spec_name=spec.name,
-        spec=spec.read_bytes(),
-        constants=constants_by_arch(source, package, planned.binding),
-    )
 
 
 @pytest.fixture(scope="module")
@@ -274,9 +248,10 @@ def test_a_mask_over_a_table_that_the_spec_makes(
     with pytest.raises(ValueError, match="ids holds integers that do not fit"):
         package.attention(q, q, q, starts * 2**32)
     readme = Path(package.__file__ or "").with_name("README.md").read_text(encoding="utf-8")
+    readme = " ".join(readme.split())
     assert "Where `ids` is not given, the spec's own code makes it of `starts`" in readme
-    assert "# starts: [B, Nk], int32 or int64, read by the spec's own code alone\n" in readme
-    assert "# ids: [B, Nk], int32; where it is not given, line" in readme
+    assert "`starts` [B, Nk], int32 or int64, read by the spec's own code alone; " in readme
+    assert "`ids` [B, Nk], int32; where it is not given, line" in readme
 
 
 def test_a_package_with_plans_says_what_they_hold(package: ModuleType) -> None:

@@ -11,7 +11,7 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from engine.ptx.floats import EIGHT_BITS, fma64, from_eight, to_eight
+from engine.ptx.floats import EIGHT_BITS, directed_fma32, fma64, from_eight, to_eight
 
 NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
 
@@ -33,6 +33,33 @@ def test_fma_of_f64_rounds_once(a: float, b: float, c: float, cancels: bool) -> 
     with np.errstate(all="ignore"):
         (made,) = fma64(*(np.array([x]) for x in (a, b, c)))
     assert made == exactly(a, b, c)
+
+
+SINGLE = st.floats(width=32, allow_nan=False, allow_infinity=False)
+
+
+@given(SINGLE, SINGLE, SINGLE, st.booleans(), st.sampled_from(["rz", "rm", "rp"]))
+@example(1.0, 1.0, -1.0, False, "rm")
+@example(-1.0, 2.0**-149, 2.0**-149, False, "rp")
+@example(2.0**127, 2.0, 1.0, False, "rz")
+@example(1 + 2.0**-23, 1 + 2.0**-23, 2.0**-126, False, "rp")
+def test_fma_rounds_to_the_side_that_is_asked(
+    a: float, b: float, c: float, cancels: bool, way: str
+) -> None:
+    """The result lies on that side of the exact number, and its neighbour does not."""
+    c = float(np.float32(-(a * b))) if cancels and abs(a * b) < 2.0**127 else c
+    with np.errstate(all="ignore"):
+        (made,) = directed_fma32(*(np.array([x], np.float32) for x in (a, b, c)), way)
+    exact = Fraction(a) * Fraction(b) + Fraction(c)
+    down = way == "rm" or (way == "rz" and exact > 0)
+    with np.errstate(over="ignore"):
+        further = np.nextafter(made, np.float32(np.inf if down else -np.inf))
+    low, high = (made, further) if down else (further, made)
+    assert low == -np.inf or Fraction(float(low)) <= exact
+    assert high == np.inf or Fraction(float(high)) >= exact
+    if exact == 0 and (math.copysign(1, a) * math.copysign(1, b) != math.copysign(1, c)):
+        assert np.signbit(made) == (way == "rm")
+    assert made == exact or low < high
 
 
 KINDS = {"e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}

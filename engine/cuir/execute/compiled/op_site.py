@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from engine.cuir.execute.compiled.code import PART
-from engine.cuir.execute.state.values import LambdaValue, RegTile, type_of
+from engine.cuir.execute.state.values import TYPED, LambdaValue, type_of
 from engine.cuir.ops import OpSpec
 from engine.cuir.ops.spec import Mismatch, RuleContext, check_operand
 from engine.cuir.scalar import Env, Fn
@@ -35,7 +35,7 @@ class OpSite:
         part = env[PART]
         values = [a(env) for a in self.args]
         key = [
-            v.type if type(v) is RegTile
+            v.type if type(v) in TYPED
             else (v if wanted else int) if type(v) is int
             else _key(v, wanted)
             for v, wanted in zip(values, self.wanted)  # noqa: B905 - one for each operand
@@ -87,11 +87,11 @@ def _bound(operand: Fn | list[Fn] | None) -> Fn:
 
 def _key(value: Any, wanted: bool) -> Any:
     if type(value) is list:
-        return tuple([v.type if type(v) is RegTile else _key(v, False) for v in value])
+        return tuple([v.type if type(v) in TYPED else _key(v, False) for v in value])
     if type(value) is int or type(value) is float:
         return value if wanted else type(value)
     if type(value) is LambdaValue:  # made with the code, as the site is: by identity
         return id(value.type)
     if isinstance(value, Layout):
         return value
-    return getattr(value, "type", None) or (value.name if hasattr(value, "name") else type(value))
+    return value.name if hasattr(value, "name") else type(value)

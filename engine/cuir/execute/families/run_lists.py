@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
+import numpy as np
 import torch
 
 from engine.cuir.execute.families.run_registers import free, rows_of
@@ -15,6 +16,7 @@ from engine.cuir.execute.state.values import Gmem, GmemTile, LambdaValue, RegTil
 from engine.cuir.types import Layout, TileType
 
 WORDS = 4  # of bits for each row
+Found = TypeVar("Found")
 
 
 def class_of(part: Any, out: Any, rows: int, cols: int, f: LambdaValue, at: list[int]) -> int:
@@ -36,14 +38,18 @@ def put_bits(
     part: Any, out: Any, rows: int, cols: int, dst: GmemTile, ends: GmemTile, f: LambdaValue,
     at: list[int],
 ) -> None:  # fmt: skip
-    _, _, weights = _places(cols)
-    kept = _holds(part, rows, cols, f, at).to(torch.bool)
-    words = kept.to(torch.float64) @ weights
-    _write(part, dst, words.flatten().to(torch.int64))
-    columns = at[1] + kept.any(0).nonzero().flatten()
-    if len(columns):
-        fold_word(part, ends, 0, min, int(columns[0]))
-        fold_word(part, ends, 1, max, int(columns[-1]) + 1)
+    kept = _holds(part, rows, cols, f, at)
+
+    def found() -> tuple[Tensor, list[int]]:
+        held = kept.to(torch.bool).to(torch.float64)
+        words = (held @ _places(cols)[2]).flatten().to(torch.int64)
+        return words, np.flatnonzero(held.sum(0).numpy()).tolist()
+
+    words, columns = _once_a_block(part, f, ("bits", rows, cols, *at), found)
+    _write(part, dst, words)
+    if columns:
+        fold_word(part, ends, 0, min, at[1] + columns[0])
+        fold_word(part, ends, 1, max, at[1] + columns[-1] + 1)
 
 
 def load_bits(part: Any, out: TileType, layout: Layout, src: GmemTile) -> RegTile:
@@ -92,14 +98,14 @@ def _values(part: Any, count: int, f: LambdaValue, at: list[int]) -> Tensor:
 
 
 def _once_a_block(
-    part: Any, f: LambdaValue, where: tuple[int, ...], found: Callable[[], Tensor]
-) -> Tensor:
+    part: Any, f: LambdaValue, where: tuple[int | str, ...], found: Callable[[], Found]
+) -> Found:
     """What a lambda gives, computed by the first part that asks where all parts must get the same:
     the same lambda of the same numbers, which reads nothing that the program writes."""
     key = _same_for_all(f)
     if key is None:
         return found()
-    kept: dict[Any, Tensor] = part.machine.found
+    kept: dict[Any, Found] = part.machine.found
     out = kept.get((key, where))
     if out is None:
         out = kept[key, where] = found()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import Any
 
 import torch
@@ -10,8 +11,9 @@ from engine.cuir.execute.compiled.code import Block
 from engine.cuir.execute.families.run_registers import free, rows_of
 from engine.cuir.execute.state.global_memory import put, touch_tile
 from engine.cuir.execute.state.values import GmemTile, RegTile, Shared, Tensor
+from engine.cuir.ops.movement import PANEL
 from engine.cuir.scalar import round_to
-from engine.cuir.types import SharedType
+from engine.cuir.types import Layout, SharedType, TileType
 
 
 def gmem_rows(part: Any, tile: GmemTile, type: SharedType, first: int, step: int) -> Tensor:
@@ -54,9 +56,11 @@ def copy_async_rows(part: Any, out: Any, dst: Shared, src: GmemTile, begin: int,
 
 
 def rows_between(data: Tensor, first: int, step: int, begin: int, end: int) -> Tensor:
-    """The tensor's rows `first`, `first + step`, ... with zeros for those outside [begin, end)."""
-    at = first + step * torch.arange(data.shape[0])
-    return torch.where(((at >= begin) & (at < end))[:, None], data, 0.0)
+    """The tensor's rows `first`, `first + step`, ... made zeros where outside [begin, end)."""
+    rows = range(first, first + step * data.shape[0], step)
+    data[: bisect_left(rows, begin)] = 0.0
+    data[bisect_left(rows, end) :] = 0.0
+    return data
 
 
 def _start_copy(part: Any, dst: Shared, src: GmemTile, data: Tensor) -> None:
@@ -96,6 +100,36 @@ def store(part: Any, out: Any, dst: Shared | GmemTile, src: RegTile) -> None:
     region = memory.region(dst.type, dst.offset, rows=(first, first + count))
     memory.write(region, part.access(), dst.type.dtype, fenced=not part.machine.async_proxy)
     memory.tile(dst.type, dst.offset)[first : first + count] = data
+
+
+def load_shared(part: Any, out: TileType, layout: Layout, tile: Shared, column: int) -> RegTile:
+    first, count, columns = _own(part, layout, tile, column)
+    memory = part.machine.shared
+    region = memory.region(tile.type, tile.offset, rows=(first, first + count))
+    memory.read(region, part.access(), tile.type.dtype, through_async=False)
+    data = memory.tile(tile.type, tile.offset)[first : first + count, columns].clone()
+    return RegTile(out, data, part.step)
+
+
+def store_shared(part: Any, out: Any, dst: Shared, column: int, src: RegTile) -> None:
+    first, count, columns = _own(part, src.type.layout, dst, column)
+    memory = part.machine.shared
+    data = round_to(free(part, src), dst.type.dtype, part.program.mode)
+    region = memory.region(dst.type, dst.offset, rows=(first, first + count))
+    memory.write(region, part.access(), dst.type.dtype, fenced=not part.machine.async_proxy)
+    memory.tile(dst.type, dst.offset)[first : first + count, columns] = data
+
+
+def _own(part: Any, layout: Layout, tile: Shared, column: int) -> tuple[int, int, slice]:
+    """The first row of the part's own and their number, and the layout's columns of the tile."""
+    end = column + layout.cols
+    if column < 0 or column % PANEL or end > tile.type.cols:
+        raise part.program.stop(
+            "out_of_bounds", part.path,
+            f"columns {column} to {end - 1} of a shared tile of {tile.type.cols}, which are taken "
+            f"by {PANEL}", part,
+        )  # fmt: skip
+    return (*rows_of(part, layout), slice(column, end))
 
 
 def _store_out(part: Any, dst: GmemTile, first: int, data: Tensor) -> None:

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -104,8 +104,7 @@ def _region(
     return Region(start, stop, shape, (..., *pick), picked)
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
+class Access(NamedTuple):
     """Who touches memory: the agent and its epoch, the part that issued it, at which op.
 
     `step` counts the part's ops; `turn` is how often it has executed this one.
@@ -139,9 +138,12 @@ class SharedMemory:
         self.panels = panels
         self.report = report
         self.data = torch.full((granules * GRANULE // SLOT,), float("nan"), dtype=dtype)
+        # By the type object, which it keeps alive, and the offset: to hash a type takes longer.
+        self.tiles: dict[tuple[int, int], tuple[SharedType, torch.Tensor]] = {}
         self.last = np.zeros((7, granules), np.int32)
         self.before = np.zeros((7, granules), np.int32)
         self.reads: list[np.ndarray | None] = [None] * agents
+        self.newest = [0] * agents  # the newest epoch in which each agent has read
         self.codes = np.zeros(granules, np.int32)
         self.granules = np.arange(granules)
         self.lies = self.granules.copy()  # where what is kept at each place was written last
@@ -149,7 +151,7 @@ class SharedMemory:
         self.unfenced = (granules, 0)  # the granules that threads wrote all lie between these
         # Granules that one write has last written, all of them: its agent, epoch and fence.
         self.whole: dict[tuple[int, int], tuple[int, int, Region, bool]] = {}
-        self.barrier = np.zeros(granules, np.bool_)
+        self.barrier: set[int] = set()  # the granules that hold mbarriers
         # How often a part had executed an op by one of its steps.
         self.ran: Callable[[int, int, int], int] = lambda part, path, step: 0
         self.explain: Callable[[int, int, int, int], bool] = lambda *where: False
@@ -158,9 +160,13 @@ class SharedMemory:
 
     def tile(self, type: SharedType, offset: int) -> torch.Tensor:
         """The tile's elements as a rows x cols view of the data."""
-        step = DTYPES[type.dtype].size // SLOT
-        shape, strides = (type.rows, type.cols), ((type.pitch or type.cols) * step, step)
-        return torch.as_strided(self.data, shape, strides, offset // SLOT)
+        kept = self.tiles.get((id(type), offset))
+        if kept is None:
+            step = DTYPES[type.dtype].size // SLOT
+            shape, strides = (type.rows, type.cols), ((type.pitch or type.cols) * step, step)
+            view = torch.as_strided(self.data, shape, strides, offset // SLOT)
+            kept = self.tiles[id(type), offset] = type, view
+        return kept[1]
 
     def region(
         self, type: SharedType, offset: int, rows: tuple[int, int] | None = None,
@@ -174,13 +180,14 @@ class SharedMemory:
     def write(self, region: Region, who: Access, dtype: str, *, fenced: bool) -> None:
         """A write by `who`; `fenced`: through the async proxy, or where there is none."""
         last = region.of(self.last)
-        late = who.clock.take(last[AGENT]) < last[EPOCH]
-        if np.count_nonzero(late):
+        written = self._written(region)
+        known = written is not None and written[1] <= who.clock[written[0]]
+        if not known and np.count_nonzero(late := who.clock.take(last[AGENT]) < last[EPOCH]):
             other = int(last[PATH][late][0])
             self.report("write_race", who.path, other,
                         "writes where another write is not known to be done", who.part)  # fmt: skip
         for agent, log in enumerate(self.reads):
-            if log is None or agent == who.part:
+            if log is None or agent == who.part or self.newest[agent] <= who.clock[agent]:
                 continue
             seen = region.of(log)
             late = seen[0] > who.clock[agent]
@@ -193,7 +200,9 @@ class SharedMemory:
                 else:
                     self.report("overwritten_stage", who.path, other,
                                 "overwrites what may still be read", who.part)  # fmt: skip
-        if np.count_nonzero(region.of(self.barrier)):
+        if any(region.start <= place < region.stop for place in self.barrier) and np.count_nonzero(
+            np.isin(region.of(self.granules), [*self.barrier])
+        ):
             self.report("write_race", who.path, -1, "overwrites an mbarrier", who.part)
         if fenced:
             self._check_fence(region, last, who, "overwrites")
@@ -224,16 +233,18 @@ class SharedMemory:
     def read(self, region: Region, who: Access, dtype: str, *, through_async: bool) -> None:
         """A read by `who`, whose clock must know every byte's last write."""
         last = region.of(self.last)
-        known = self._known(region, who)
+        written = self._written(region)
+        known = written is not None and written[3] and 0 < written[1] <= who.clock[written[0]]
         if not known:
             late = (who.clock.take(last[AGENT]) < last[EPOCH]) | (last[EPOCH] == 0)
             if np.count_nonzero(late):
                 self._early(region, last, late, who)
                 return  # a read of nothing is not a read to be kept safe
-        if known is not region:
+        if not known or written is None or written[2] is not region:
             self._check_codes(region, last, who, dtype)
         if through_async and not known:
             self._check_fence(region, last, who, "reads")
+        self.newest[who.agent] = max(self.newest[who.agent], who.epoch)
         log = self.reads[who.agent]
         if log is None:
             log = self.reads[who.agent] = np.zeros((4, self.last.shape[1]), np.int32)
@@ -242,12 +253,13 @@ class SharedMemory:
             place[row] = value
         last[SEEN] |= 1 << (who.part % 31)
 
-    def _known(self, region: Region, who: Access) -> Region | None:
-        """What one write has last written that holds all that is read, where it came through the
-        async proxy and is known to be done: then neither need be looked for granule by granule."""
-        for (start, stop), (agent, epoch, written, fenced) in self.whole.items():
+    def _written(self, region: Region) -> tuple[int, int, Region, bool] | None:
+        """The one write that has last written all of a region: its agent, its epoch, what else it
+        wrote, and whether that came through the async proxy. What is known of it need not be
+        looked for granule by granule."""
+        for (start, stop), written in self.whole.items():
             if start <= region.start and region.stop <= stop:
-                return written if fenced and 0 < epoch <= who.clock[agent] else None
+                return written
         return None
 
     def _check_codes(self, region: Region, last: np.ndarray, who: Access, dtype: str) -> None:
@@ -307,7 +319,7 @@ class SharedMemory:
 
     def claim_barrier(self, offset: int, who: Access, path: int) -> None:
         """The granule that holds an mbarrier; tiles written over it are a finding."""
-        self.barrier[offset // GRANULE] = True
+        self.barrier.add(offset // GRANULE)
         if self.last[EPOCH, offset // GRANULE]:
             other = int(self.last[PATH, offset // GRANULE])
             self.report("write_race", path, other, "sets an mbarrier up inside a tile", who.part)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
-from engine.cuir.nodes import Lambda
 from engine.cuir.scalar import Env, Mode, gather, round_to
 from engine.cuir.types import (
     BarriersType,
@@ -216,8 +215,7 @@ class TensorMap:
         self.box = box
 
 
-@dataclass(frozen=True, slots=True)
-class LambdaValue:
+class LambdaValue(NamedTuple):
     """A compiled lambda with the names that it sees. `reads` are those of its function that it
     reads; None where it calls device functions, which may read others."""
 
@@ -225,10 +223,6 @@ class LambdaValue:
     fn: Callable[[Env], Any]
     env: Env
     reads: tuple[str, ...] | None
-
-    @property
-    def node(self) -> Lambda:
-        return self.type.node
 
     def __call__(self, *values: Any) -> Any:
         inner = dict(self.env)
@@ -245,6 +239,11 @@ class Word:
     @property
     def type(self) -> NameType:
         return NameType(self.name)
+
+
+TYPED = frozenset(
+    {BarrierArray, BarrierRef, Gmem, GmemTile, RegTile, Shared, TensorMap, Word, WordArray, WordRef}
+)  # what has a type of its own
 
 
 def type_of(value: Any) -> Type:

@@ -47,6 +47,16 @@ class Case:
         return tuple(i for i in self.recipe.inputs if i.made not in (None, OTHER))
 
     @property
+    def before(self) -> tuple[Prepared, ...]:
+        """What kernels of their own make ready before the attention."""
+        return tuple(i for i in self.prepared if not i.landed)
+
+    @property
+    def landed(self) -> Expr | None:
+        """What an element of q becomes where its rows have landed, if it does there."""
+        return self.recipe.q if len(self.before) < len(self.prepared) else None
+
+    @property
     def masked(self) -> bool:
         return self.recipe.keep != Num(True)
 
@@ -92,9 +102,9 @@ class Case:
         return _reads(self._asked, name)
 
     def reads_inside(self, name: str) -> bool:
-        """Whether what follows the product of q and k reads a name."""
+        """Whether the attention itself reads a name, other than in what is made ready before."""
         given = tuple(replace(i, made=None) for i in self.recipe.inputs)
-        return _reads(replace(self._asked, q=None, k=None, inputs=given), name)
+        return _reads(replace(self._asked, q=self.landed, k=None, inputs=given), name)
 
     @property
     def _asked(self) -> Recipe:

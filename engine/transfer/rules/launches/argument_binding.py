@@ -53,7 +53,7 @@ def binding_of(case: Case) -> Binding:
     sizes += [SizeField(d, d) for d in case.columns]
     workspace = None if case.lists is None else case.lists.workspace
     dims_of = {i.role: i.dims for i in recipe.inputs}
-    scratch = tuple(_scratch(item, dims_of[item.role]) for item in case.prepared)
+    scratch = tuple(_scratch(item, dims_of[item.role]) for item in case.before)
     scratch += tuple(Scratch(i.name, i.dims, i.dtype) for i in case.used if i.made is not None)
     return Binding(tuple(tensors), tuple(sizes), tuple(scalars), workspace, scratch)
 

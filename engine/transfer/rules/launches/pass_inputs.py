@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence, Set
 from dataclasses import replace
 
-from engine.cuir.nodes import Assign, Attr, Call, Expr, Field, Module, Name, Stmt
+from engine.cuir.nodes import Assign, Attr, Call, Expr, Field, Module, Name, Stmt, names_in
 from engine.cuir.static.kernel_names import meaning_of
 from engine.errors import TransferError
 from engine.spec.recipes.recipe import Input
@@ -16,8 +16,11 @@ from engine.transfer.rules.base.rule import Case, Rule
 RENAME = "rename the dimension in the spec"
 
 
-def add_inputs(module: Module, found: Attention, used: list[Input], inside: Set[str]) -> Module:
-    """A field for each input, and a view in the attention's kernel for those in `inside`."""
+def add_inputs(
+    module: Module, found: Attention, used: list[Input], inside: Set[str], of_q: Set[str]
+) -> Module:
+    """A field for each input, and a view in the attention's kernel for those in `inside`; those in
+    `of_q` have the columns of q, the others the output's."""
     have = {f.name for f in module.fields}
     fields = list(module.fields)
     views: list[Stmt] = []
@@ -38,7 +41,7 @@ def add_inputs(module: Module, found: Attention, used: list[Input], inside: Set[
         fields.append(Field(item.name, _field_type(item)))
         have.add(item.name)
         if item.dims and item.name in inside:
-            views.append(view_of(item, columns))
+            views.append(view_of(item, Name("D") if item.name in of_q else columns))
 
     return behind_views(replace(module, fields=tuple(fields)), found.kernel, views)
 
@@ -88,5 +91,6 @@ RULE = Rule(
         case.found,
         case.used,
         {i.name for i in case.used if case.reads_inside(i.name)},
+        set() if case.landed is None else names_in(case.landed),
     ),
 )

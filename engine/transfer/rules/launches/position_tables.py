@@ -146,5 +146,5 @@ RULE = Rule(
     "score",
     applies=lambda case: bool(case.tables),
     edit=fill,
-    after=("prepare",),
+    after=("landed",),
 )

@@ -53,7 +53,7 @@ from engine.spec.recipes.recipe import Input, Recipe, places_of, sums_over_heads
 from engine.transfer.match import Attention
 from engine.transfer.rules.base.input_views import scalar_inputs, size_of, view_of
 from engine.transfer.rules.base.list_layout import launches
-from engine.transfer.rules.base.prepared_operands import Prepared
+from engine.transfer.rules.base.prepared_operands import COLUMN, Prepared
 from engine.transfer.rules.base.recipe_names import Words
 from engine.transfer.rules.base.rule import Case, Rule
 
@@ -61,10 +61,10 @@ ROWS = 16  # of a block
 WARPS = 4
 HEADS = 4  # that a block goes through, so that what they share is loaded once
 ARGS = Name("args")
-COLUMN = "dd"  # of q or k, in a recipe
 HEAD = Name("%head")  # of a sum over all heads
 PARTNER = Name("%partner")  # of a column: the other one of its pair
 MOST = 256  # columns of a head
+ZERO = Num(0)
 FLOATS = ("T", "f16", "bf16", "f32")
 REDUCED = ("sum_over", "max_over")
 
@@ -75,7 +75,9 @@ REDUCED = ("sum_over", "max_over")
 @dataclass
 class Writer:
     """The statements of one kernel: `before` those for all heads, `inside` those for one head. Its
-    `loads` come first, so that all of them are on their way together."""
+    `loads` come first, so that all of them are on their way together.
+
+    Of rows that have `landed` in a shared tile a register tile is the columns from `column` on."""
 
     item: Prepared
     raw: Input
@@ -84,8 +86,10 @@ class Writer:
     fresh: Fresh
     layout: Expr
     h: Name
-    row0: Name
+    row0: Expr
     all_heads: tuple[Expr, ...] = ()  # their number, as it may be written
+    landed: Expr | None = None
+    column: Expr = ZERO
     before: list[Stmt] = field(default_factory=list)
     loads: list[Assign] = field(default_factory=list)
     inside: list[Stmt] = field(default_factory=list)
@@ -210,12 +214,16 @@ class Writer:
         own = {self.item.row: Name("i"), COLUMN: Name("j")}
         params = (*(operands[n] for n in given), *(("i", "j") if places else ()))
         f = Lambda(params, substitute(body, own))
-        at = (("at", Tuple((self.row0, Num(0)))),) if places else ()
-        out = Name(self.fresh(wanted))
+        at = (("at", Tuple((self.row0, self.column))),) if places else ()
+        out = self.named(wanted, tiles, vectors)
         into.append(Assign(out.id, Call("map", (*map(Name, given), f), at)))
         self.tiles.add(out.id)
         self.elements[out.id] = self.fresh(f"{out.id}_at")
         return out
+
+    def named(self, wanted: str, tiles: list[str], vectors: list[str]) -> Name:
+        """What a tile made of these is called."""
+        return Name(self.fresh(wanted))
 
     def shared(self, body: Expr, operands: dict[str, str]) -> Expr:
         """`body` with each product's factors that all heads share as one tile, made before them."""
@@ -283,23 +291,27 @@ class Writer:
         shift = _shift(last)
         bound = {self.item.row, COLUMN}
         made: Call | None = None
-        if shift is not None and len(outer) and outer[-1] == row and _free(outer[:-1], bound):
+        if own and self.landed is not None:
+            made = call("load_shared[layout](tile, column)", layout=self.layout, tile=self.landed,
+                        column=self.column)  # fmt: skip
+        elif shift is not None and len(outer) and outer[-1] == row and _free(outer[:-1], bound):
             if item.dtype in FLOATS:
                 tile = self.region(load.base, outer[:-1], self.row0)
                 columns = columns_of(item) if own else _size(item.dims[-1])
                 made = call("load_lines[layout](tile, turn)", layout=self.layout, tile=tile,
                             turn=_turn(shift, columns))  # fmt: skip
         elif shift is not None and _free(outer, bound):
+            first = self.column if shift == Num(0) else shift
             made = call("load_cols[layout](tile)", layout=self.layout,
-                        tile=self.region(load.base, outer, shift))  # fmt: skip
+                        tile=self.region(load.base, outer, first))  # fmt: skip
         elif last == row and _free(outer, bound):
             made = call("load_rows[layout](tile)", layout=self.layout,
                         tile=self.region(load.base, outer, self.row0))  # fmt: skip
         if made is None:
             return None
         names = ("row", "x") if own else (f"{load.base.id}_tile", f"{load.base.id}_at")
-        inside = self.h.id in free_names(made)
-        return self.once(made, *names, inside=inside, tile=made.fn == "load_lines")
+        inside = self.landed is not None or self.h.id in free_names(made)
+        return self.once(made, *names, inside=inside, tile=made.fn in ("load_lines", "load_shared"))
 
     def swapped(self, plain: Name) -> Name:
         made = call("swap_neighbours(tile)", tile=plain)
@@ -495,8 +507,7 @@ def kernel_of(
 
 def prepare(module: Module, case: Case) -> Module:
     """The kernels, their launches before the attention's, and the attention on what they fill."""
-    found = case.found
-    items = case.prepared
+    found, items = case.found, case.before
     kernels = tuple(kernel_of(module, found, case.recipe, case.words, i) for i in items)
     for item in items:
         old, new = Attr(ARGS, found.fields[item.role]), Attr(ARGS, item.field)
@@ -535,7 +546,7 @@ def launched_before(module: Module, found: Attention, items: tuple[Prepared, ...
 
 
 def _title(case: Case) -> str:
-    return f"Make {' and '.join(i.role for i in case.prepared)} ready before the product"
+    return f"Make {' and '.join(i.role for i in case.before)} ready before the product"
 
 
 RULE = Rule(
@@ -545,7 +556,7 @@ RULE = Rule(
     "attention, which reads each key for every block of rows: the attention then runs at its own "
     "speed, and the small kernel at that of a copy",
     "before",
-    applies=lambda case: bool(case.prepared),
+    applies=lambda case: bool(case.before),
     edit=prepare,
     after=("inputs",),
 )

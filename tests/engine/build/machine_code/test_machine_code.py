@@ -3,11 +3,14 @@
 # ruff: noqa: E501 (the compiler's lines as they are)
 from __future__ import annotations
 
+import shutil
+
 import pytest
 
 from engine.build.machine_code.ptxas import (
     WarningKind,
     function_name,
+    kernel_name,
     parse_threads,
     parse_uses,
     parse_warnings,
@@ -64,6 +67,20 @@ def test_warnings_are_told_apart_and_named_once() -> None:
 )
 def test_function_names(symbol: str, name: str) -> None:
     assert function_name(symbol) == name
+
+
+@pytest.mark.skipif(shutil.which("c++filt") is None, reason="c++filt has the template's arguments")
+def test_kernels_are_named_with_their_template_arguments() -> None:
+    inner = "_ZN41_GLOBAL__N__586fc10e_9_driver_cu_52c2c2664attnILi32ELb1EEEvPKfS2_i"
+    assert kernel_name(inner) == "attn<32, true>"
+    assert kernel_name("_ZN2ns4attnI6__halfEEvPf") == "attn<__half>"
+    assert kernel_name("_Z9attentionPKf") == "attention" and kernel_name("plain") == "plain"
+
+
+def test_kernels_have_their_plain_names_without_that_tool(monkeypatch: pytest.MonkeyPatch) -> None:
+    kernel_name.cache_clear()
+    monkeypatch.setattr(shutil, "which", lambda tool: None)
+    assert kernel_name("_Z5otherILi8EEvPf") == "other"
 
 
 PTX = """\

@@ -21,6 +21,7 @@ from tests.engine.cuir.helpers import faults
 from tests.engine.gates.g1_g2.test_judge import edited, subject_of
 
 SMALL = Case(2, 4, 2, 21, 21, modes=("exact",))
+ONE = Case(1, 2, 2, 21, 21, modes=("exact",))
 ALONE = Case(2, 2, 2, 21, 21, modes=("exact",))
 NORM, ROPE, BOTH = "qk_norm_causal", "rope_causal", "qk_norm_rope_causal"
 PARTS = "mla_causal"
@@ -80,6 +81,40 @@ WRONG = [
     (HEADS, "gmem[T](args.k_weight,", "gmem[T](args.q_weight,"),
     (HEADS, "lambda x: x * x", "lambda x: abs(x)"),
 ]
+
+WRONG_LANDED = [
+    ("q_weight_at * x_2 * factor_at", "x_2 * factor_at"),
+    ("q_weight_at * x_2 * factor_at", "q_weight_at * x_2"),
+    ("q_weight_at * x_2 * factor_at", "(q_weight_at + 1.0) * x_2 * factor_at"),
+    ("(q_weight[column_2:])", "(q_weight[0:])"),
+    ("gmem[T](args.q_weight, D)", "gmem[T](args.k_weight, D)"),
+    ("(sQ[group], column)", "(sQ[group], 0)"),
+    ("(sQ[group], column_2, row_2)", "(sQ[group], 0, row_2)"),
+    ("(sQ[group], column_2, row_2)", "(sQ[GROUPS - 1 - group], column_2, row_2)"),
+    ("column in range(0, COLS, 64)", "column in range(0, 64, 64)"),
+    ("column_2 in range(0, COLS, 64)", "column_2 in range(64, COLS, 64)"),
+    ("if lead < end:", "if lead + 1 < end:"),
+    ("\n                    fence_async()", ""),
+    ("total = zeros(row_of[wgmma_acc[64, 64]])", "total = fill(row_of[wgmma_acc[64, 64]], 1.0)"),
+    ("wait(q_full[group], round % 2)", "wait(q_full[group], 1 - round % 2)"),
+]  # fmt: skip
+
+
+@cache
+def landed() -> Subject:
+    return subject_of(NORM, "flash_fwd_sm90", "bf16_128")
+
+
+@pytest.mark.parametrize(("old", "new"), WRONG_LANDED)
+def test_a_wrong_version_of_rows_that_have_landed_fails(old: str, new: str) -> None:
+    failure, _ = run_deck(BY_RECIPE, edited(landed(), old, new), [ONE], lambda _: None)
+    assert failure is not None
+
+
+def test_the_right_version_of_rows_that_have_landed_passes_there() -> None:
+    assert "prepare_q" not in print_module(landed().module)
+    failure, _ = run_deck(BY_RECIPE, landed(), [ONE], lambda _: None)
+    assert failure is None
 
 
 @cache

@@ -62,7 +62,10 @@ def test_a_folder_is_the_package_that_an_export_writes(
     assert {"kernel.cu", "__init__.py", "spec.py", "verdicts.json", "build.py"} <= wanted
     for path in wanted:
         assert (repository / "kernels" / name / path).read_bytes() == (exported / path).read_bytes()
-    assert "expert kernel's own" in (repository / "kernels" / name / "README.md").read_text()
+    assert (
+        "the expert kernel flash_fwd_sm80, edited"
+        in (repository / "kernels" / name / "README.md").read_text()
+    )
 
 
 def test_a_cuda_file_keeps_its_bytes_and_a_page_beside_it_says_what_it_is(
