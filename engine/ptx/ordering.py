@@ -16,7 +16,7 @@ of now comes before what the same lane does next, and before nothing else that l
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -73,7 +73,7 @@ class Between:
             _join(here, self.passed.get(block, {}) | {block: offered.copy()})
 
     def unknown(
-        self, now: Array, then: Array, agents: Array, stamps: Array, volatile: bool
+        self, now: Array, then: Array, agents: Array, stamps: Array, *, volatile: bool
     ) -> Array:
         """Which accesses of the blocks `then` the blocks `now` do not know of. A volatile load is
         behind what its block met without a fence."""
@@ -217,7 +217,7 @@ class Party:
     warp: Array
     block: Array
     stamp: Array
-    volatile: bool = False
+    volatile: bool = field(default=False, kw_only=True)
 
     def follows(self, agents: Array, stamps: Array) -> Array:
         """Which accesses of this warp's epoch of now come before this one by the program's order:
@@ -288,7 +288,8 @@ class History:
             return elsewhere
         out = elsewhere.copy()
         out[elsewhere] = between.unknown(
-            *(x[elsewhere] for x in (party.block, block, agent, stamps)), party.volatile
+            *(x[elsewhere] for x in (party.block, block, agent, stamps)),
+            volatile=party.volatile,
         )
         return out
 
