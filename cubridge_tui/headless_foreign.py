@@ -101,9 +101,8 @@ def check_and_report(asked: Asked, as_json: bool) -> tuple[int, list[dict[str, i
             "unproven": [{"opcode": o, "place": line} for o, line in unproven.items()],
         })  # fmt: skip
     else:
-        show(
-            f"{asked.source}: {told.verdict(reference.name if reference else None)}{_not_run(not_launched)}"
-        )
+        verdict = told.verdict(reference.name if reference else None)
+        show(f"{asked.source}: {verdict}{_not_run(not_launched)}")
     passes = passed or reference is None
     code = GATE_FAILED if told.found else PASSED if passes else GATE_MISSING
     return code, list(sizes.values())

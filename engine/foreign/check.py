@@ -24,7 +24,14 @@ from engine.foreign.numbers.told import in_order
 from engine.foreign.numbers.where import Place, Places, Where, told_places
 from engine.foreign.reach import Launches, kernel_words, preprocessed, reached_functions
 from engine.foreign.record import Executed, Process, execute, launched
-from engine.foreign.reference import Difference, Reference, compare, read_reference, want
+from engine.foreign.reference import (
+    Difference,
+    Reference,
+    compare,
+    other_layout,
+    read_reference,
+    want,
+)
 from engine.ptx.findings import Finding
 from engine.ptx.syntax import Module
 
@@ -144,7 +151,8 @@ def check_kernel(
                 again = want(at.reference, entry, sizes, case.values, case.seed, at.child,
                              at.folder, numbers=True)  # fmt: skip
                 if not isinstance(again, str):
-                    why = explain(
+                    turned = other_layout(again, entry, outputs)
+                    why = (turned,) if turned else explain(
                         at.compiled, entry, again, at.reference.scalars, asked.flags.arch,
                         at.folder, made, outputs[differences[0].tensor],
                         Places(at.compiled.module, asked.source),
