@@ -70,5 +70,6 @@ def test_a_mask_that_is_right_for_equal_lengths_alone_does_not_pass(
     assert main(["check", *words]) == 1
     shown = capsys.readouterr()
     assert "is run, too: no other case has unlike lengths" in shown.err
+    assert "the longest case has 32 keys" in shown.err
     wrong = [line for line in shown.out.splitlines() if " is wrong in " in line]
     assert wrong and all("Nk 64" in line for line in wrong)
