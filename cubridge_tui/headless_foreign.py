@@ -109,8 +109,8 @@ def check_and_report(asked: Asked, as_json: bool) -> tuple[int, list[dict[str, i
 
 
 def _not_run(kernels: Sequence[str]) -> str:
-    return f"; not run, since no size was found that launches it: {', '.join(kernels)}" * bool(
-        kernels
+    return (
+        f"; not run: {', '.join(kernels)}: no size was found that launches them" if kernels else ""
     )
 
 

@@ -20,7 +20,6 @@ from engine.foreign.compile import Compiled, Flags, compile_kernel
 from engine.foreign.explain import explain, led, together
 from engine.foreign.includes import reached, read_included
 from engine.foreign.launcher import Launcher, read_launcher
-from engine.foreign.numbers.told import in_order
 from engine.foreign.numbers.where import Place, Places, Where, told_places
 from engine.foreign.reach import Launches, kernel_words, preprocessed, reached_functions
 from engine.foreign.record import Executed, Process, execute, launched
@@ -154,7 +153,7 @@ def check_kernel(
                     turned = other_layout(again, entry, outputs)
                     why = (turned,) if turned else explain(
                         at.compiled, entry, again, at.reference.scalars, asked.flags.arch,
-                        at.folder, made, outputs[differences[0].tensor],
+                        at.folder, made, differences, outputs,
                         Places(at.compiled.module, asked.source),
                     ).lines  # fmt: skip
             yield Checked(case, tuple(made), tuple(differences), errors, "", at.not_launched, nvcc,
@@ -273,8 +272,8 @@ def led_by(checked: Checked, finding: Finding, where: Where) -> Iterator[str]:
     if checked.module is not None:
         carried = together(x.carried for x in checked.launches)
         for words, way in led(finding, checked.module, carried):
-            if made := in_order(way):
-                yield f"{words} {told_places(made, where)}"
+            if said := told_places(way, where):
+                yield f"{words} {said}"
 
 
 def places(checked: Checked, source: Path) -> Where:

@@ -97,6 +97,38 @@ def test_names_of_an_anonymous_namespace_are_of_every_build(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (
+            'asm volatile("setmaxnreg.inc.sync.aligned.u32 240;");',
+            "theirs.cu:2:",
+        ),
+        (
+            "__shared__ float big[16384]; big[threadIdx.x] = 1; __syncthreads(); "
+            "o[threadIdx.x] = big[31 - threadIdx.x];",
+            "Entry function 'copy' uses too much shared data",
+        ),
+    ],
+)
+def test_what_ptxas_refuses_is_told_at_its_line(tmp_path: Path, body: str, words: str) -> None:
+    try:
+        tools = find_toolchain()
+    except CuBridgeError:
+        pytest.skip("nvcc compiles the kernel of this test")
+    source = tmp_path / "theirs.cu"
+    text = f"""__global__ void copy(float* o) {{
+  {body}
+}}
+void launch(float* o, int N) {{ copy<<<1, 32>>>(o); }}
+"""
+    source.write_text(text, "utf-8")
+    entry = read_launcher(text, str(source), "launch", {}, "f32", {}, {})
+    with pytest.raises(DoesNotCompile, match="ptxas does not assemble") as refused:
+        compile_kernel(source, entry, Flags("sm_80"), tools, tmp_path)
+    assert words in str(refused.value) and "theirs.cu:" in str(refused.value)
+
+
+@pytest.mark.parametrize(
     ("said", "fix"),
     [
         (

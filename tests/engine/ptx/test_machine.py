@@ -379,10 +379,35 @@ def test_blocks_that_only_read_one_place() -> None:
     assert not execute("\tld.global.u32 %r3, [%d0];\n", blocks=3)[1].findings
 
 
-def test_shared_memory_that_no_block_can_have() -> None:
-    text = HEAD.replace("held[512]", "held[300000]") + "\n\tret;\n}\n"
-    done = run(parse_module(text, "k"), Launch("k", (1, 1, 1), (32, 1, 1), 0, bytes(16)), [])
-    assert kinds(done) == {"too many resources"}
+@pytest.mark.parametrize(
+    ("grid", "block", "more", "words"),
+    [
+        ((1, 70000, 1), (32, 1, 1), {}, "gridDim.y is 70000, of 1 to 65535"),
+        ((1, 1, 0), (32, 1, 1), {}, "gridDim.z is 0"),
+        ((1, 1, 1), (1, 1, 128), {}, "blockDim.z is 128, of 1 to 64"),
+        ((1, 1, 1), (64, 32, 1), {}, "2048 threads a block, of 1024"),
+        ((1, 1, 1), (128, 1, 1), {}, "128 threads a block, and its launch bounds are 96"),
+        ((1, 1, 1), (96, 1, 1), {"registers": 255}, ""),
+        ((1, 1, 1), (96, 1, 1), {"registers": 520}, "520 registers for each of 96 threads"),
+        ((1, 1, 1), (32, 1, 1), {"shared": 40000}, ""),
+        ((1, 1, 1), (32, 1, 1), {"shared": 50000}, ""),  # what was allowed is not looked at
+        ((1, 1, 1), (32, 1, 1), {"shared": 50000, "allowed": 50000}, ""),
+        ((1, 1, 1), (32, 1, 1), {"shared": 50000, "allowed": 0}, "was not called"),
+        ((1, 1, 1), (32, 1, 1), {"shared": 50000, "allowed": 49999}, "allows 49999"),
+        ((1, 1, 1), (32, 1, 1), {"shared": 300000}, "bytes of shared memory a block, of "),
+    ],
+)
+def test_launches_that_the_runtime_refuses(
+    grid: tuple[int, int, int], block: tuple[int, int, int], more: dict[str, int], words: str
+) -> None:
+    text = HEAD.replace("u64 target)\n", "u64 target)\n.maxntid 96, 1, 1\n")
+    if "2048" in words or "blockDim" in words:
+        text = HEAD
+    module = parse_module(text + "\n\tret;\n}\n", "k")
+    rest = {name: value for name, value in more.items() if name != "shared"}
+    done = run(module, Launch("k", grid, block, more.get("shared", 0), bytes(16), **rest), [])
+    assert [f.kind for f in done.findings] == ["too many resources"] * bool(words)
+    assert all(words in f.words for f in done.findings)
 
 
 def test_registers_that_do_not_fit_together() -> None:
