@@ -169,7 +169,7 @@ def test_an_instruction_that_no_gpu_has_run_is_named(
 ) -> None:
     double = (
         'asm volatile("{ .reg .f64 a; cvt.f64.f32 a, %0; copysign.f64 a, a, a; '
-        'cvt.f32.f64 %0, a; }"'
+        'cvt.rn.f32.f64 %0, a; }"'
         ' : "+f"(scale));'
     )
     text = replaced(KERNEL, "float m =", f"{double}\n  float m =") + LAUNCH
@@ -208,7 +208,7 @@ def test_a_reference_in_another_layout_is_told_so(
     case = ["--arch", "sm_80", "--sizes", "B=2 Hq=3 N=20 D=8"]
     assert main(["check", write(tmp_path, KERNEL + LAUNCH), *case, "--reference", str(spec)]) == 1
     shown = capsys.readouterr().out
-    assert "O equals the reference where the kernel's tensors are read as [B, Hq, N, D]" in shown
+    assert "O equals the reference where the kernel's tensors are read as [B, Hq, Nq, D]" in shown
 
 
 def test_a_torch_launcher_is_imported_and_checked_again(
