@@ -43,6 +43,7 @@ _USUAL = (
     (2, 6, 3, 5, 7, "random"),
 )  # fmt: skip
 _MEMORY = 2  # of them where nothing is compared
+LONGEST = max(case[4] for case in _USUAL)  # keys
 # A case that can be typed, for whoever gave a part of one.
 _TYPED = {"B": 1, "Hq": 2, "Hkv": 1, "N": 128, "Nq": 128, "Nk": 128, "D": 64, "Dv": 64}
 

@@ -15,7 +15,7 @@ from engine.build.tools.toolchain import Toolchain, find_toolchain
 from engine.child.client import Child
 from engine.errors import InputError
 from engine.files import read_text
-from engine.foreign.cases import Case, cases_of, complete, draw, unlike
+from engine.foreign.cases import LONGEST, Case, cases_of, complete, draw, unlike
 from engine.foreign.compile import Compiled, Flags, compile_kernel
 from engine.foreign.explain import explain, led, together
 from engine.foreign.includes import reached, read_included
@@ -23,7 +23,14 @@ from engine.foreign.launcher import Launcher, read_launcher
 from engine.foreign.numbers.where import Place, Places, Where, told_places
 from engine.foreign.reach import Launches, kernel_words, preprocessed, reached_functions
 from engine.foreign.record import Executed, Process, execute, launched
-from engine.foreign.reference import Difference, Reference, compare, read_reference, want
+from engine.foreign.reference import (
+    Difference,
+    Reference,
+    compare,
+    other_layout,
+    read_reference,
+    want,
+)
 from engine.ptx.findings import Finding
 from engine.ptx.syntax import Module
 
@@ -143,7 +150,8 @@ def check_kernel(
                 again = want(at.reference, entry, sizes, case.values, case.seed, at.child,
                              at.folder, numbers=True)  # fmt: skip
                 if not isinstance(again, str):
-                    why = explain(
+                    turned = other_layout(again, entry, outputs)
+                    why = (turned,) if turned else explain(
                         at.compiled, entry, again, at.reference.scalars, asked.flags.arch,
                         at.folder, made, differences, outputs,
                         Places(at.compiled.module, asked.source),
@@ -214,6 +222,10 @@ def _prepared(
             reference.allows if reference else lambda sizes: True,
             [d for d in ELEMENTS if entries[d] != entry and any(p.torch for p in entry.tensors)],
         )  # fmt: skip
+        longest = max(complete(entry, c.sizes)["Nk"] for c in cases) if reference else LONGEST
+        if more and longest < LONGEST:
+            said(f"the longest case has {longest} keys, the longest usual one {LONGEST}: a buffer "
+                 "that is never used again in it shows no lost wait")  # fmt: skip
         apart = unlike(entry, cases, reference.allows) if more and reference else None
         if apart is not None:
             with suppress(InputError):  # sizes that the launcher does not take

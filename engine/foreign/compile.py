@@ -6,6 +6,7 @@ import hashlib
 import os
 import re
 import resource
+import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ from engine.ptx.parser import parse_module
 from engine.ptx.syntax import Module
 
 LIMIT = 1800.0  # seconds
+_ROOM = 1 << 20  # bytes: with less left nvcc says anything
 # What the cache keeps calls a build's own folder, the source's and ours so.
 _HERE, _THERE, _OURS = "@FOLDER@", "@SOURCE@", "@OURS@"
 # Headers of ours in the place of torch's and cuBLAS's, where a launcher includes them.
@@ -182,8 +184,12 @@ def _recorder(tools: Toolchain) -> Path:
 
 
 def _module(ptx: Path) -> Module:
-    text = re.sub(r"(_GLOBAL__N__|_INTERNAL_)[0-9a-f]{8}", r"\g<1>00000000", ptx.read_text("utf-8"))
-    return parse_module(uncovered(text), "PTX")
+    return parse_module(uncovered(_of_every_build(ptx.read_text("utf-8"))), "PTX")
+
+
+def _of_every_build(text: str) -> str:
+    """Names without the digits that nvcc gives an anonymous namespace, which are of one build."""
+    return re.sub(r"(_GLOBAL__N__|_INTERNAL_)[0-9a-f]{8}", r"\g<1>00000000", text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,6 +211,11 @@ class _Build:
         Args:
             linked: object files of ours, whose sources the key has.
         """
+        if set(str(self.source)) & set('"\\\n'):
+            raise InputError(
+                f"nvcc includes no file that is called {str(self.source)!r}",
+                fix="rename it: without quotes, backslashes and line ends",
+            )
         driver = self.folder / "driver.cu"
         text = _DRIVER.format(source=self.source, launcher=self.launcher.name)
         driver.write_text(text, encoding="utf-8")
@@ -226,6 +237,9 @@ class _Build:
             ]  # fmt: skip
             done = run(command, cwd=self.folder, environ=compiler_environ(), limit=LIMIT)
             if not done.ok:
+                if shutil.disk_usage(self.folder).free < _ROOM:
+                    raise InputError(f"there is no room for nvcc's files in {self.folder.parent}",
+                                     fix="make room there, or set TMPDIR")  # fmt: skip
                 if ": error" in done.output:
                     write(refused, self.anywhere(done.output).encode())
                 raise self.refusal(done.output or f"nvcc ended with {done.returncode}")
@@ -254,7 +268,7 @@ class _Build:
                     raise self.not_assembled(done.output, text, ptx)
                 write(log, done.output.encode())
             output = log.read_text("utf-8")
-        return {use.symbol: use.registers for use in parse_uses(output)}
+        return {use.symbol: use.registers for use in parse_uses(_of_every_build(output))}
 
     def not_assembled(self, output: str, text: str, ptx: Path) -> DoesNotCompile:
         """What ptxas refuses, at the source's line: of an instruction, or of the kernel named."""

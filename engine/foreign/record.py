@@ -275,7 +275,8 @@ def _events(
     if invalid is not None:
         raise InputError(f"{launcher.name} asks for {invalid}: the driver refuses that")
     if not done.ok:
-        why = done.output.strip().splitlines()[-1:] or [f"it ended with {done.returncode}"]
+        how = signal.Signals(-done.returncode).name if done.returncode < 0 else done.returncode
+        why = done.output.strip().splitlines()[-1:] or [f"it ended with {how}"]
         if done.timed_out:
             raise Endless(f"{launcher.name} failed: it did not end within {LIMIT:.0f} s")
         if done.returncode == -signal.SIGSEGV:

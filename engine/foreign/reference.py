@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -202,6 +202,42 @@ def _values(name: str, written: Written) -> tuple[Array, Array]:
         raise InputError(f"{name} has elements of type {dtype}, which are not compared")
     known = np.asarray(written.known.reshape((*bits.shape, SIZES[dtype])).all(axis=-1))
     return values, known
+
+
+def other_layout(wanted: Wanted, launcher: Launcher, outputs: Mapping[str, Written]) -> str:
+    """Words for an O that is the reference's where every tensor's heads and positions have changed
+    places: the reference declares [B, N, H, D], and the kernel has [B, H, N, D], or the other way
+    round. Empty where it is not, or where the reference is no softmax of scaled products."""
+    named = {p.means: p for p in (*launcher.tensors, *launcher.returned)}
+    way = wanted.numbers
+    if way is None or way.scale is None or not {"q", "k", "v", "o"} <= named.keys():
+        return ""
+    read: dict[str, Array] = {}
+    for name in ("q", "k", "v", "o"):
+        p = named[name]
+        places = places_of(p)
+        if len(places) != 4 or len(p.dims) != 4:
+            return ""
+        dims = list(p.dims)
+        dims[places[1]], dims[places[2]] = dims[places[2]], dims[places[1]]
+        turned = replace(p, dims=tuple(dims))
+        bits = outputs["o"].data if name == "o" else wanted.inputs[name]
+        dtype = outputs["o"].dtype if name == "o" else p.dtype
+        values, _ = _values(name, Written(dtype, bits, np.ones(bits.nbytes, np.bool_), np.zeros(0)))
+        size = dict(zip(p.dims, values.shape, strict=True))
+        read[name] = values.reshape([size[d] for d in dims]).transpose(places_of(turned))
+    q, k, v, o = read.values()
+    group = q.shape[1] // k.shape[1]
+    scores = way.scale * q @ np.repeat(k, group, axis=1).swapaxes(-1, -2)
+    masked = np.where(way.keep, scores, -np.inf)
+    top = masked.max(-1, keepdims=True)
+    weights = np.exp(masked - np.where(np.isfinite(top), top, 0))
+    total = weights.sum(-1, keepdims=True)
+    right = weights / np.where(total > 0, total, 1) @ np.repeat(v, group, axis=1)
+    if not (np.abs(right - o) <= 4 * wanted.o_bound.max(initial=0.0)).all():
+        return ""
+    return (f"O equals the reference where the kernel's tensors are read as [{', '.join(dims)}]: "
+            "declare the reference's q, k, v and output so")  # fmt: skip
 
 
 _PLACES = (("B",), ("Hq", "Hkv"), ("Nq", "Nk", "N"), ("D", "Dv"))

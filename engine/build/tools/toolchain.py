@@ -120,6 +120,8 @@ def compiler_environ(environ: Mapping[str, str] | None = None) -> dict[str, str]
     also where the given PATH is empty."""
     environ = dict(os.environ if environ is None else environ)
     environ["PATH"] = environ.get("PATH") or os.defpath
+    if not os.path.isdir(environ.get("TMPDIR", os.sep)):
+        del environ["TMPDIR"]  # Python passes over it, too
     return environ
 
 

@@ -169,7 +169,7 @@ def test_an_instruction_that_no_gpu_has_run_is_named(
 ) -> None:
     double = (
         'asm volatile("{ .reg .f64 a; cvt.f64.f32 a, %0; copysign.f64 a, a, a; '
-        'cvt.f32.f64 %0, a; }"'
+        'cvt.rn.f32.f64 %0, a; }"'
         ' : "+f"(scale));'
     )
     text = replaced(KERNEL, "float m =", f"{double}\n  float m =") + LAUNCH
@@ -190,6 +190,25 @@ def test_wrong_numbers_name_the_first_wrong_element(
     o, lse = case["differences"]
     assert o["tensor"] == "o" and o["at"] == [0, 0, 0, 0] and abs(o["got"]) > abs(o["expected"])
     assert lse["tensor"] == "lse" and lse["at"][0] == 0 and lse["got"] < lse["expected"]
+
+
+def test_a_reference_in_another_layout_is_told_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spec = tmp_path / "turned.py"
+    spec.write_text(
+        "import math\nimport torch\nfrom jaxtyping import Float\nfrom torch import Tensor\n\n\n"
+        'def attention(q: Float[Tensor, "B N Hq D"], k: Float[Tensor, "B N Hq D"],\n'
+        '              v: Float[Tensor, "B N Hq D"]) -> Float[Tensor, "B N Hq D"]:\n'
+        "    q, k, v = (x.transpose(1, 2) for x in (q, k, v))\n"
+        "    scores = q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))\n"
+        "    return (torch.softmax(scores, dim=-1) @ v).transpose(1, 2)\n",
+        encoding="utf-8",
+    )
+    case = ["--arch", "sm_80", "--sizes", "B=2 Hq=3 N=20 D=8"]
+    assert main(["check", write(tmp_path, KERNEL + LAUNCH), *case, "--reference", str(spec)]) == 1
+    shown = capsys.readouterr().out
+    assert "O equals the reference where the kernel's tensors are read as [B, Hq, Nq, D]" in shown
 
 
 def test_a_torch_launcher_is_imported_and_checked_again(

@@ -6,11 +6,12 @@ from __future__ import annotations
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from engine.build.tools.toolchain import find_toolchain
-from engine.errors import CuBridgeError
+from engine.errors import CuBridgeError, InputError
 from engine.foreign.compile import Compiled, DoesNotCompile, Flags, advice, compile_kernel
 from engine.foreign.launcher import read_launcher
 from engine.foreign.record import launched
@@ -55,6 +56,22 @@ def test_an_equal_build_is_not_made_again(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(DoesNotCompile, match="does not compile"):
         compile_kernel(source, entry, flags, none, folders[3])
     assert len(list((tmp_path / "cache").rglob("recorder.o"))) == 1  # for all of them
+
+
+def test_a_source_whose_name_cannot_be_included_and_a_full_disk_say_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    try:
+        tools = find_toolchain()
+    except CuBridgeError:
+        pytest.skip("nvcc compiles the kernel of this test")
+    text = "void launch(const float* q, float* o) { x }"
+    entry = read_launcher(text, "theirs.cu", "launch", {}, "f32")
+    for name, message in (('a"b.cu', "nvcc includes no file"), ("full.cu", "there is no room for")):
+        (tmp_path / name).write_text(text, "utf-8")
+        monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=0))
+        with pytest.raises(InputError, match=message):
+            compile_kernel(tmp_path / name, entry, Flags("sm_80"), tools, tmp_path)
 
 
 def test_names_of_an_anonymous_namespace_are_of_every_build(tmp_path: Path) -> None:
