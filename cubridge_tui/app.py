@@ -323,7 +323,7 @@ class CuBridgeApp(App[int], inherit_bindings=False):
         if cut:  # last, where the log opens
             lines += ["", "cut on the screen:", *cut]
         title = "log: what jobs said, newest last"
-        self.push_screen(TextDialog(title, lines, at_end=True))
+        self.push_screen(TextDialog(title, lines, at=-1))
 
     def do_quit(self) -> None:
         self.exit(0)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from engine.ptx.findings import Finding
 
 PASSED = 0
+ARCH = "sm_90a"  # where none is named
 
 
 def kernel_options(parser: argparse.ArgumentParser) -> None:
@@ -24,15 +25,19 @@ def kernel_options(parser: argparse.ArgumentParser) -> None:
     cuda.add_argument("--reference", metavar="SPEC",
                       help="what it computes: a PyTorch function, or a bundled spec")  # fmt: skip
     cuda.add_argument("--launcher", default="launch", help="the C++ function that launches it")
-    cuda.add_argument("--arch", help="the arch to build for (of a CUDA source: sm_90a)")
-    cuda.add_argument("-I", dest="includes", action="append", default=[], metavar="FOLDER")
-    cuda.add_argument("-D", dest="macros", action="append", default=[], metavar="MACRO")
+    cuda.add_argument("--arch", help=f"the arch to build for (of a CUDA source: {ARCH})")
+    cuda.add_argument("-I", dest="includes", action="append", default=[], metavar="FOLDER",
+                      help="a folder of headers; may be repeated")  # fmt: skip
+    cuda.add_argument("-D", dest="macros", action="append", default=[], metavar="MACRO",
+                      help="a macro to define: NAME or NAME=VALUE; may be repeated")  # fmt: skip
     cuda.add_argument("--nvcc", action="append", default=[], metavar="FLAG",
                       help="a further flag of nvcc, such as --nvcc=-std=c++20")  # fmt: skip
     cuda.add_argument("--tensor", action="append", default=[], metavar="NAME=DIMS",
                       help='the shape of a further tensor: m="B Hq Nq"')  # fmt: skip
     cuda.add_argument("--sizes", action="append", default=[], metavar="SIZES",
-                      help='one case: "B=1 Hq=2 Nq=64 Nk=64 D=64"; may be repeated')  # fmt: skip
+                      help='a case in place of the usual ones: "B=1 Hq=2 Nq=64 Nk=64 D=64"; or, '
+                      'without a length, what is other in them: "causal=1"; may be repeated'
+                      )  # fmt: skip
     cuda.add_argument("--head-dim", type=head_dim, help="the head size (of a CUDA source: 64)")
     cuda.add_argument("--dtype", choices=("bf16", "f16", "f32"),
                       help="the element type (of void* and torch::Tensor: bf16)")  # fmt: skip
@@ -50,7 +55,7 @@ def asked_from(path: Path, args: argparse.Namespace) -> Asked:
     ]
     return Asked(
         path,
-        Flags(args.arch or "sm_90a", tuple(args.includes), tuple(args.macros), tuple(args.nvcc)),
+        Flags(args.arch or ARCH, tuple(args.includes), tuple(args.macros), tuple(args.nvcc)),
         args.launcher,
         find_spec(args.reference) if args.reference else None,
         dict(_pair(text, "--tensor") for text in args.tensor),
@@ -60,17 +65,24 @@ def asked_from(path: Path, args: argparse.Namespace) -> Asked:
     )
 
 
-def check_and_report(asked: Asked, as_json: bool) -> int:
-    """Runs the kernel's cases, shows what was found, each thing once, and last the verdict."""
+def check_and_report(asked: Asked, as_json: bool) -> tuple[int, list[dict[str, int]]]:
+    """Runs the kernel's cases, shows what was found, each thing once, and last the verdict.
+
+    Returns:
+        The exit status, and the sizes that were run.
+    """
     from engine.foreign.check import check_kernel, places
 
     told = Told(asked.source)
     unproven: dict[str, str] = {}
+    sizes: dict[str, dict[str, int]] = {}
     not_launched: tuple[str, ...] = ()
     try:
-        for checked in check_kernel(asked, say):
+        for checked in check_kernel(asked, say, more=True):
             where = places(checked, asked.source)
             told.add(checked, where)
+            if not checked.case.dtype:
+                sizes[str(checked.case.sizes)] = dict(checked.case.sizes)
             for at in (at for launch in checked.launches for at in launch.unproven):
                 unproven.setdefault(at.opcode, where(at).line)
             not_launched = checked.not_launched
@@ -89,12 +101,17 @@ def check_and_report(asked: Asked, as_json: bool) -> int:
             "unproven": [{"opcode": o, "place": line} for o, line in unproven.items()],
         })  # fmt: skip
     else:
-        show(f"{asked.source}: {told.verdict(reference and reference.name)}{_not_run(not_launched)}")
-    return GATE_FAILED if told.found else PASSED if passed or reference is None else GATE_MISSING
+        verdict = told.verdict(reference.name if reference else None)
+        show(f"{asked.source}: {verdict}{_not_run(not_launched)}")
+    passes = passed or reference is None
+    code = GATE_FAILED if told.found else PASSED if passes else GATE_MISSING
+    return code, list(sizes.values())
 
 
 def _not_run(kernels: Sequence[str]) -> str:
-    return f"; not run, since no size was found that launches it: {', '.join(kernels)}" * bool(kernels)
+    return (
+        f"; not run: {', '.join(kernels)}: no size was found that launches them" if kernels else ""
+    )
 
 
 class Told:
@@ -154,7 +171,9 @@ class Told:
         many = f"{ran} case{'s' * (ran > 1)}"
         if self.found:
             what = [f"{found} finding{'s' * (found > 1)}"] if found else []
-            what += [f"{' and '.join(n.upper() for n in self._outputs)} wrong"] * bool(self._outputs)
+            what += [f"{' and '.join(n.upper() for n in self._outputs)} wrong"] * bool(
+                self._outputs
+            )
             where = f"{', '.join(what)}, in {len(self._bad)} of {many}"
             return where if reference is None else f"G1 fails: {where}"
         if reference is None:

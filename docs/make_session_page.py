@@ -2,8 +2,8 @@
 `python docs/make_session_page.py`.
 
 The engine is the real one (a minute or two; G3 needs nvcc, and says so where there is none): the
-hunks of a rule are rejected, G2 finds what they were for, the rejection is undone, and the rest goes
-its way.
+hunks of a rule are rejected, G2 finds what they were for, the rejection is undone, and the rest
+goes its way.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import shlex
+from dataclasses import replace
 from pathlib import Path
 
 from cubridge_tui.console import say, show
@@ -34,12 +36,13 @@ def run(args: argparse.Namespace) -> int:
     if folder.exists():
         raise InputError(f"{folder} exists", fix="remove it, or name another with --out")
     _draft_if_missing(path, args.launcher)
-    code = check_and_report(asked, as_json=False)
+    code, sizes = check_and_report(asked, as_json=False)
     if code != PASSED:
         say("nothing was written: import it when its G1 passes")
         return code
-    write_package(asked, folder)
-    show(f"{folder}: written; `cubridge check {folder}` runs its G1 again")
+    write_package(replace(asked, sizes=sizes), folder)
+    name = shlex.quote(str(folder))
+    show(f"{folder}: written; `cubridge check {name}` runs its G1 again")
     return PASSED
 
 

@@ -37,11 +37,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     path = Path(args.what)
     if path.suffix in (".cu", ".cuh", ".cpp"):
-        return check_and_report(asked_from(path, args), args.json)
+        return check_and_report(asked_from(path, args), args.json)[0]
     if path.is_dir():
         from engine.foreign.package import read_package
 
-        return check_and_report(read_package(path), args.json)
+        return check_and_report(read_package(path), args.json)[0]
     if path.suffix == ".cuir" or path.is_file():
         return _check_file(path, args)
     return _check_session(args)

@@ -111,6 +111,7 @@ class Builder:
             spec_name=created.spec,
             spec_text=self.texts.spec_text(),
             state=state,
+            executed=work.package.executed,
             panes=panes,
             links=links,
             hunks=work.hunks(),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from cubridge_tui.text.sanitise import one_line
 from engine import resources
 from engine.errors import CuBridgeError, InputError
 from engine.files import read_file, read_text
+from engine.lift.files.kernel_package import is_imported
 from sessions.listing import Listing, SessionSummary
 
 LARGEST_SPEC = 1_000_000  # bytes of a Python file that is looked at
@@ -117,23 +119,44 @@ def own_specs(folder: Path) -> list[Spec]:
     """Python files of a folder that define an attention; read, never run."""
     if folder.resolve() == resources.specs_dir().resolve():
         return []
-    found = []
     with contextlib.suppress(OSError):
-        for path in sorted(folder.glob("*.py"))[:MOST_FILES]:
-            with contextlib.suppress(InputError, ValueError, RecursionError, MemoryError):
-                text = read_file(path, "", LARGEST_SPEC)
-                if not _BEGINS.search(text):
-                    continue
-                try:
-                    tree = ast.parse(text)
-                except SyntaxError as error:  # it would be a spec: missing, it would be a riddle
-                    why = one_line(f"does not parse: line {error.lineno}: {error.msg}")
-                    found.append(Spec(f"./{path.name}", path, "", False, why))
-                    continue
-                names = {n.name for n in tree.body if isinstance(n, ast.FunctionDef)}
-                if names & set(_ENTRIES):
-                    words = (ast.get_docstring(tree) or "").split("\n")[0]
-                    found.append(Spec(f"./{path.name}", path, words, False))
+        return specs_among(sorted(folder.glob("*.py")), folder)
+    return []
+
+
+def specs_among(paths: Sequence[Path], folder: Path) -> list[Spec]:
+    """Those of a folder's files, or of those below it, that define an attention."""
+    found = []
+    for path in paths[:MOST_FILES]:
+        label = f"./{path.relative_to(folder)}"
+        with contextlib.suppress(InputError, ValueError, RecursionError, MemoryError):
+            text = read_file(path, "", LARGEST_SPEC)
+            if not _BEGINS.search(text):
+                continue
+            try:
+                tree = ast.parse(text)
+            except SyntaxError as error:  # it would be a spec: missing, it would be a riddle
+                why = one_line(f"does not parse: line {error.lineno}: {error.msg}")
+                found.append(Spec(label, path, "", False, why))
+                continue
+            names = {n.name for n in tree.body if isinstance(n, ast.FunctionDef)}
+            if names & set(_ENTRIES):
+                words = (ast.get_docstring(tree) or "").split("\n")[0]
+                found.append(Spec(label, path, words, False))
+    return found
+
+
+def files_below(folder: Path) -> list[Path]:
+    """The files of a folder and below it; left out are hidden folders, environments of Python, and
+    what `cubridge import` has copied."""
+    found: list[Path] = []
+    for here, folders, names in os.walk(folder):
+        place = Path(here)
+        if place != folder and (is_imported(place) or "pyvenv.cfg" in names):
+            folders.clear()
+            continue
+        folders[:] = sorted(f for f in folders if not f.startswith((".", "__")))
+        found += [place / name for name in sorted(names)]
     return found
 
 

@@ -41,6 +41,7 @@ Panes = Mapping[Stage, PaneText]
 class Snapshot:
     """A session as the screen shows it.
 
+    `executed`: the kernel is executed as PTX, and there is no CuIR of it.
     `diff_blocked` says why nothing may be decided now (the difference cannot be shown as it is);
     `changed` what changed on disk since the session took it in; `drafts` are hunk name -> (text,
     error) of edits that do not parse; `undo_words` and `redo_words` say what would be undone, and
@@ -55,6 +56,7 @@ class Snapshot:
     spec_name: str
     spec_text: str
     state: SessionState
+    executed: bool
     panes: Mapping[View, Panes]
     links: Links
     hunks: tuple[tuple[Proposal, Hunk, Decision | None], ...] = ()

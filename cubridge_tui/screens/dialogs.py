@@ -31,8 +31,8 @@ class TextDialog(ModalScreen[str | None], inherit_bindings=False):
     """Lines to read: help, log, inspector, a verdict's details.
 
     `answers` are keys with words: pressed once the person can have read them, they close the
-    dialog and are its result, and what they are about stays in sight. `at_end` begins at the last
-    line.
+    dialog and are its result, and what they are about stays in sight. `at` is the line that it
+    begins at, -1 the last one.
     """
 
     DEFAULT_CSS = """
@@ -57,10 +57,10 @@ class TextDialog(ModalScreen[str | None], inherit_bindings=False):
         language: str = "",
         answers: Sequence[tuple[str, str]] = (),
         *,
-        at_end: bool = False,
+        at: int = 0,
     ) -> None:
         super().__init__()
-        self._at_end = at_end
+        self._at = at
         self._answers = tuple(answers)
         self._asked = time.monotonic()
         self._rows = [r if isinstance(r, Row) else Row(typeable(r)) for r in lines]
@@ -107,9 +107,9 @@ class TextDialog(ModalScreen[str | None], inherit_bindings=False):
         pane = self.query_one(CodePane)
         pane.show(PaneText(rows, self._language))
         sit(self, len(rows) + FRAME, beside=self.beside_its_row)
-        if self._at_end:
-            self._at_end = False
-            pane.go_to(len(rows) - 1)
+        if self._at:
+            pane.go_to(len(rows) - 1 if self._at < 0 else self._given.index(self._at))
+            self._at = 0
 
 
 class _Visible(Highlighter):
@@ -165,6 +165,8 @@ class Prompt(TypedInto, ModalScreen[str | None], inherit_bindings=False):
             keys += [("  typing", "key"), (" replaces it  ", "dim"), ("end", "key")]
             keys += [(" adds to it", "dim")]
         self.query_one("#hint", Line).put(keys)
+        if self._live is not None and self._value:
+            self.query_one("#why", Whole).say(self._live(self._value), "dim")
         self.query_one(Input).cursor_blink = False
         self.set_focus(self.query_one(Input))
         self.open_to()

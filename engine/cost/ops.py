@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from engine.cost.demand import Demand
-from engine.cost.scalar import COLUMN, ELEMENT, ROW, Lanes, Varies, expression_cost
+from engine.cost.scalar import COLUMN, ELEMENT, ROW, Lanes, Varies, expression_cost, read_late
 from engine.cuir.ops import OPS
 from engine.cuir.types import (
     DTYPES,
@@ -27,6 +27,9 @@ from engine.cuir.types import (
 # of its own, whose critical path is waited for (kernels/include/cubridge/sm90_tile.cuh): where it
 # gives elements, and where it masks them. Whole tiles elsewhere.
 BLOCKS: Mapping[tuple[str, bool], int] = {("wgmma", True): 8, ("wgmma", False): 4}
+# Of a branch of a condition: instructions of an element, and its latency once. Counted in machine
+# code (12 of an element in three kernels).
+LATE = Demand(alu=9, other=3, arithmetic=8, near=1, branches=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +117,11 @@ def _each(op: Bound, mapped: bool) -> Demand:
     if not mapped:
         made = made + Demand(alu=lanes.element)  # the choice between the score and -inf
     blocks = code_blocks(op, tiles, first.layout, mapped)
+    if not mapped and blocks > 1.0 and read_late(f.body):
+        # In a block of code no argument is read ahead of a branch: one for every element, which
+        # reads them anew, and the place where the warp meets again.
+        branch = LATE.times(lanes.element)
+        made = made + replace(branch, arithmetic=LATE.arithmetic, near=LATE.near)
     columns = sum(map(in_memory, tiles[1:]))
     if columns:
         # Loaded where it is taken up: its bounds, its address of 64 bits, with a stride that comes

@@ -30,6 +30,7 @@ from engine.cuir.nodes import (
     Select,
     Unary,
     children,
+    walk_expr,
 )
 
 TABLE = Path(__file__).with_name("functions.toml")
@@ -90,6 +91,24 @@ def expression_cost(
     walk = _Walk(varies, whole, lanes, lines)
     value = walk.value(expr)
     return walk.spent + value.path
+
+
+def read_late(condition: Expr) -> frozenset[Attr]:
+    """The argument fields that a condition of three parts or more reads only where its first part
+    leaves it open. Two parts are compiled without a branch, and more where they read none."""
+    first, *rest = _parts(condition)
+    return _fields(*rest) - _fields(first) if len(rest) > 1 else frozenset()
+
+
+def _parts(condition: Expr) -> list[Expr]:
+    match condition:
+        case Bool(_, left, right):
+            return [*_parts(left), *_parts(right)]
+    return [condition]
+
+
+def _fields(*parts: Expr) -> frozenset[Attr]:
+    return frozenset(e for part in parts for e in walk_expr(part) if isinstance(e, Attr))
 
 
 class _Walk:

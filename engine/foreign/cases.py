@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,55 @@ _USUAL = (
     (2, 6, 3, 5, 7, "random"),
 )  # fmt: skip
 _MEMORY = 2  # of them where nothing is compared
+# A case that can be typed, for whoever gave a part of one.
+_TYPED = {"B": 1, "Hq": 2, "Hkv": 1, "N": 128, "Nq": 128, "Nk": 128, "D": 64, "Dv": 64}
+
+
+def cases_of(
+    launcher: Launcher, given: Sequence[Mapping[str, int]], kinds: Sequence[str], head_dim: int,
+    reference: Reference | None,
+) -> list[Case]:  # fmt: skip
+    """The cases that a person gave, each with values of each kind; the usual ones where none was
+    given. One that names no length says what is other in the usual ones.
+
+    Raises:
+        InputError: a name that is no size of the launcher's.
+    """
+    own = [p for p in launcher.parameters if p.kind == "size"]
+    known = {*_TYPED, *launcher.sizes, *(d for p in launcher.tensors for d in p.dims)}
+    for name in (n for sizes in given for n in sizes):
+        if name not in known | {p.name for p in own}:
+            told = ", ".join(dict.fromkeys(p.name for p in own)) or ", ".join(sorted(known))
+            raise InputError(f"--sizes: {launcher.name} has no size {name}",
+                             fix=f"leave it out; its sizes are {told}")  # fmt: skip
+    lengths = {*LENGTHS, *(p.name for p in own if p.means in LENGTHS)}
+    out: list[Case] = []
+    for sizes in given or ({},):
+        if lengths & set(sizes):
+            out += [Case(sizes, len(out) + n, kind) for n, kind in enumerate(kinds)]
+            continue
+        usual = usual_cases(launcher, sizes.get("D", head_dim), reference)
+        changed = [replace(c, sizes={**c.sizes, **sizes}) for c in usual]
+        out += [c for c in changed
+                if reference is None or reference.allows(complete(launcher, c.sizes))]  # fmt: skip
+    return out
+
+
+def unlike(
+    launcher: Launcher, cases: Sequence[Case], allowed: Callable[[Mapping[str, int]], bool]
+) -> Case | None:
+    """A case whose two lengths differ, and query heads from key heads, as far as the launcher is
+    told both, none of the cases has them so, and the reference allows it: what takes the one for
+    the other is right in all cases without it."""
+    every = [complete(launcher, c.sizes) for c in cases]
+    least = min(cases, key=lambda c: math.prod(complete(launcher, c.sizes).values()))
+    sizes = dict(least.sizes)
+    for one, other, longer in (("Nq", "Nk", ("Nk", "Nq")), ("Hq", "Hkv", ("Hq",))):
+        if {one, other} <= launcher.sizes and all(s[one] == s[other] for s in every):
+            now = complete(launcher, sizes)
+            changed = ({**sizes, one: now[one], other: now[other], n: 2 * now[n]} for n in longer)
+            sizes = next((c for c in changed if allowed(complete(launcher, c))), sizes)
+    return None if sizes == least.sizes else replace(least, sizes=sizes)
 
 
 def usual_cases(launcher: Launcher, head_dim: int, reference: Reference | None) -> list[Case]:
@@ -69,18 +119,24 @@ def usual_cases(launcher: Launcher, head_dim: int, reference: Reference | None) 
 
 def complete(launcher: Launcher, sizes: Mapping[str, int]) -> dict[str, int]:
     """All sizes that the shapes need: those that the launcher does not tell apart are the same."""
-    every = {"B": 1, **sizes}
+    every = dict(sizes)
     own = [(p.means, p.name) for p in launcher.parameters if p.kind == "size"]
     for name, other in (*own, ("Nq", "N"), ("Nk", "N"), ("N", "Nq"), ("Nk", "Nq"), ("Hkv", "Hq"),
                         ("Dv", "D")):  # fmt: skip
         if other in every:
             every.setdefault(name, every[other])
+    every.setdefault("B", 1)
     needed = {d for p in launcher.tensors for d in p.dims}
     needed |= {p.means for p in launcher.parameters if p.kind == "size"}
     missing = sorted(n for n in needed if n not in every)
     if missing:
-        raise InputError(f"no size for {', '.join(missing)}",
-                         fix=f"add to the case: {' '.join(f'{n}=1' for n in missing)}")  # fmt: skip
+        names = [n for n in _TYPED if n in {*missing, *launcher.sizes} - {"Dv"}]
+        names += sorted(needed - {*_TYPED})
+        whole = {n: every.get(n, _TYPED.get(n, 1)) for n in names} | dict(sizes)
+        raise InputError(
+            f"--sizes: no size for {', '.join(missing)}",
+            fix=f'a whole case: --sizes "{" ".join(f"{n}={s}" for n, s in whole.items())}"',
+        )
     return every
 
 

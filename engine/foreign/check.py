@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,12 +15,11 @@ from engine.build.tools.toolchain import Toolchain, find_toolchain
 from engine.child.client import Child
 from engine.errors import InputError
 from engine.files import read_text
-from engine.foreign.cases import Case, complete, draw, usual_cases
+from engine.foreign.cases import Case, cases_of, complete, draw, unlike
 from engine.foreign.compile import Compiled, Flags, compile_kernel
 from engine.foreign.explain import explain, led, together
 from engine.foreign.includes import reached, read_included
 from engine.foreign.launcher import Launcher, read_launcher
-from engine.foreign.numbers.told import in_order
 from engine.foreign.numbers.where import Place, Places, Where, told_places
 from engine.foreign.reach import Launches, kernel_words, preprocessed, reached_functions
 from engine.foreign.record import Executed, Process, execute, launched
@@ -71,7 +70,7 @@ class Asked:
         reference: a PyTorch function that says what it computes; None: memory alone is checked.
         shapes: the dimensions of further tensors by name.
         dtype: elements of `void*` and torch tensors.
-        sizes: the cases to run; empty: the usual ones.
+        sizes: the cases to run, as `cases_of` takes them; empty: the usual ones.
         options: parameters of the reference that a person set.
     """
 
@@ -86,15 +85,27 @@ class Asked:
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
+def launcher_of(asked: Asked, text: str, reference: Reference | None, dtype: str = "") -> Launcher:
+    """The launcher of a source whose text this is; `dtype` in the place of the kernel's own."""
+    shapes, scalars, types = (
+        (reference.shapes, reference.scalars, reference.types) if reference else ({}, {}, {})
+    )
+    named = {name for sizes in asked.sizes for name in sizes}
+    return read_launcher(text, str(asked.source), asked.launcher, {**shapes, **asked.shapes},
+                         dtype or asked.dtype, scalars, types, named)  # fmt: skip
+
+
 def check_kernel(
-    asked: Asked, said: Callable[[str], None] = lambda text: None, child: Child | None = None
-) -> Iterator[Checked]:
+    asked: Asked, said: Callable[[str], None] = lambda text: None, child: Child | None = None,
+    more: bool = False,
+) -> Iterator[Checked]:  # fmt: skip
     """Executes a kernel as PTX in each case, one after the other in one process, the smallest
     first, and compares what it wrote with its reference. Where no case launches a kernel that the
     launcher reaches, cases that do are added, if some are found.
 
     Args:
         child: the torch child that runs the reference; None: one of its own.
+        more: whether a case is added that tells apart what all others have alike (`unlike`).
 
     Raises:
         InputError: the source does not compile, its launcher is not understood or fails, or it has
@@ -102,7 +113,7 @@ def check_kernel(
         SpecError: the reference declares no attention.
         MissingTool: there is no nvcc.
     """
-    with _prepared(asked, said, child) as at:
+    with _prepared(asked, said, child, more) as at:
         nvcc = at.compiled.seconds, at.compiled.processor
         explained, process = False, Process()
         for case in at.cases:
@@ -134,7 +145,7 @@ def check_kernel(
                 if not isinstance(again, str):
                     why = explain(
                         at.compiled, entry, again, at.reference.scalars, asked.flags.arch,
-                        at.folder, made, outputs[differences[0].tensor],
+                        at.folder, made, differences, outputs,
                         Places(at.compiled.module, asked.source),
                     ).lines  # fmt: skip
             yield Checked(case, tuple(made), tuple(differences), errors, "", at.not_launched, nvcc,
@@ -175,7 +186,7 @@ class _Prepared:
 
 @contextmanager
 def _prepared(
-    asked: Asked, said: Callable[[str], None], child: Child | None
+    asked: Asked, said: Callable[[str], None], child: Child | None, more: bool = False
 ) -> Iterator[_Prepared]:
     text = read_text(asked.source, "give a CUDA source with a launcher")
     tools = find_toolchain()
@@ -188,25 +199,14 @@ def _prepared(
         if child is not None and asked.reference is not None:
             said(f"reading {asked.reference.name}")
             reference = read_reference(asked.reference, child, asked.options)
-        shapes = {**(reference.shapes if reference else {}), **asked.shapes}
         scalars = reference.scalars if reference else {}
-        types = reference.types if reference else {}
-        named = {name for sizes in asked.sizes for name in sizes}
-        entries = {
-            name: read_launcher(
-                text, str(asked.source), asked.launcher, shapes, dtype, scalars, types, named
-            )
-            for name, dtype in (("", asked.dtype), *((d, d) for d in ELEMENTS))
-        }
+        entries = {d: launcher_of(asked, text, reference, d) for d in ("", *ELEMENTS)}
         entry = entries[""]
-        said(f"compiling {asked.source.name} for {asked.flags.arch}")
-        compiled = compile_kernel(asked.source, entry, asked.flags, tools, folder)
         # Marked ones besides: of many keys one more or less is within a half's rounding.
         kinds = VALUES if reference is not None else VALUES[:1]
-        each = ((dict(s), kind) for s in asked.sizes for kind in kinds)
-        cases = [Case(s, n, kind) for n, (s, kind) in enumerate(each)] or usual_cases(
-            entry, asked.head_dim, reference
-        )
+        cases = cases_of(entry, asked.sizes, kinds, asked.head_dim, reference)
+        said(f"compiling {asked.source.name} for {asked.flags.arch}")
+        compiled = compile_kernel(asked.source, entry, asked.flags, tools, folder)
         launches = Launches(
             entry,
             lambda case: launched(compiled, entries[case.dtype], complete(entry, case.sizes),
@@ -214,10 +214,19 @@ def _prepared(
             reference.allows if reference else lambda sizes: True,
             [d for d in ELEMENTS if entries[d] != entry and any(p.torch for p in entry.tensors)],
         )  # fmt: skip
-        more, not_launched = _all_launched(
+        apart = unlike(entry, cases, reference.allows) if more and reference else None
+        if apart is not None:
+            with suppress(InputError):  # sizes that the launcher does not take
+                launches.of(apart)
+                said(
+                    f"{apart} is run, too: no other case has unlike lengths, or heads that share "
+                    "keys; where a kernel takes none, one name for both says so in the reference"
+                )
+                cases += [replace(apart, values=kind) for kind in kinds]
+        added, not_launched = _all_launched(
             asked, compiled.module, launches, cases, said, tools, folder
         )
-        cases += [replace(c, values=kind) for c in more for kind in kinds]
+        cases += [replace(c, values=kind) for c in added for kind in kinds]
         cases.sort(key=lambda c: math.prod(c.sizes.values()))
         yield _Prepared(reference, child, entries, compiled, folder, launches, cases, not_launched)
 
@@ -251,8 +260,8 @@ def led_by(checked: Checked, finding: Finding, where: Where) -> Iterator[str]:
     if checked.module is not None:
         carried = together(x.carried for x in checked.launches)
         for words, way in led(finding, checked.module, carried):
-            if made := in_order(way):
-                yield f"{words} {told_places(made, where)}"
+            if said := told_places(way, where):
+                yield f"{words} {said}"
 
 
 def places(checked: Checked, source: Path) -> Where:

@@ -182,7 +182,8 @@ def _recorder(tools: Toolchain) -> Path:
 
 
 def _module(ptx: Path) -> Module:
-    return parse_module(uncovered(ptx.read_text(encoding="utf-8")), "PTX")
+    text = re.sub(r"(_GLOBAL__N__|_INTERNAL_)[0-9a-f]{8}", r"\g<1>00000000", ptx.read_text("utf-8"))
+    return parse_module(uncovered(text), "PTX")
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ Of a finding the lines that led to it are told by what the run that found it saw
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,43 +15,67 @@ import numpy as np
 
 from engine.foreign.compile import Compiled
 from engine.foreign.launcher import Launcher
+from engine.foreign.numbers.expected import LSE, OUT
 from engine.foreign.numbers.first import first_wrong
-from engine.foreign.numbers.flow import Carried, beside, origin, reached_by
-from engine.foreign.numbers.told import Told, told
+from engine.foreign.numbers.flow import Carried, beside, holding, origin, reached_by
+from engine.foreign.numbers.nans import first_nans
+from engine.foreign.numbers.told import Told, in_order, told, told_nans
 from engine.foreign.numbers.watched import steps, watched
 from engine.foreign.numbers.where import Where
 from engine.foreign.record import Executed, Written, execute
-from engine.foreign.reference import Wanted
+from engine.foreign.reference import Difference, Wanted
 from engine.ptx.findings import Finding
 from engine.ptx.isa.observe import Observer
 from engine.ptx.syntax import Instruction, Module
 
 Array = np.ndarray[Any, Any]
 ADDRESSED = ("out of bounds", "misaligned", "race", "early read")
+_ORDERS: Mapping[str, Sequence[tuple[str, tuple[str, ...]]]] = {
+    "bar": [("barriers of the block stand at", ("bar.sync", "barrier."))],
+    "cp": [("copies are committed at", ("cp.async.commit_group", "cp.async.bulk.commit_group")),
+           ("copies are waited for at", ("cp.async.wait_", "cp.async.bulk.wait_"))],
+    "wgmma": [("matmuls are committed at", ("wgmma.commit_group",)),
+              ("matmuls are waited for at", ("wgmma.wait_group",))],
+}  # fmt: skip
 MOST = 40_000_000  # thread instructions of which every number is kept: about a GB
 
 
 def explain(
     compiled: Compiled, launcher: Launcher, wanted: Wanted,
     scalars: Mapping[str, int | float | bool], arch: str, folder: Path, launches: list[Executed],
-    written: Written, where: Where,
+    differences: Sequence[Difference], outputs: Mapping[str, Written], where: Where,
 ) -> Told:  # fmt: skip
-    """What is known of an output that differs.
+    """What is known of outputs that differ: where a NaN in the first of them was made, and of what
+    is wrong besides which numbers on the way are the spec's.
 
     Args:
         wanted: the case with the numbers that lead to O, where the reference has them.
-        launches: the case as it ran before, and `written` the output that differs as it was left.
+        launches: the case as it ran before, and `outputs` as it left them.
     """
-    spec, stores = wanted.numbers, writers(compiled.module, written.by)
-    carried, unset = together(x.carried for x in launches), not written.known.all()
-    if spec is None or sum(x.thread_instructions for x in launches) > MOST:
-        return told(None, compiled.module, stores, carried, unset, where)
+    module, spec, d = compiled.module, wanted.numbers, differences[0]
+    written = outputs[d.tensor]
+    stores, unset = writers(module, written.by), not written.known.all()
+    carried = together(x.carried for x in launches)
+    many = sum(x.thread_instructions for x in launches) > MOST
+    if many or (spec is None and not d.nans.any()):
+        return told(None, module, stores, carried, unset, where)
     observer = Observer()
-    module, sites = watched(compiled.module)
-    execute(replace(compiled, module=module), launcher, wanted.sizes, wanted.inputs, scalars, arch,
+    seen, sites = watched(module)
+    execute(replace(compiled, module=seen), launcher, wanted.sizes, wanted.inputs, scalars, arch,
             folder, observer)  # fmt: skip
-    first = first_wrong(spec, steps(observer, sites))
-    return told(first, compiled.module, stores, carried, unset, where)
+    made = steps(observer, sites)
+    nans, sure = first_nans(module, stores, made, carried) if d.nans.any() else ([], False)
+    out = told_nans(d.tensor, d.nans, nans, sure, where)
+    # What no NaN says: rows of which another output is wrong, or which have other wrong numbers.
+    rows: Array = np.asarray(d.nans.reshape(*d.nans.shape[:3], -1).any(-1) & bool(out.lines))
+    wrong = {x.tensor: x.elements & ~(rows[..., None] if x.elements.ndim == 4 else rows)
+             for x in differences}  # fmt: skip
+    if out.lines and not any(x.any() for x in wrong.values()):
+        return out
+    first = None if spec is None else first_wrong(spec, made, wrong)
+    stored = [n for n, x in ((OUT, "o"), (LSE, "lse")) if x in wrong and wrong[x].any()]
+    more = told(first, module, stores, carried, unset, where, stored)
+    return Told((*out.lines, *more.lines), tuple(in_order([*out.named, *more.named])))
 
 
 def together(launches: Iterable[Carried]) -> Carried:
@@ -68,7 +92,9 @@ def led(
 ) -> Iterator[tuple[str, list[Instruction]]]:
     """The instructions that led to a finding, each kind with its words."""
     if finding.kind in ADDRESSED:
-        yield "its address is made at", origin(module, finding.at)
+        yield "its address is made at", origin(module, [finding.at])
+    if finding.kind in ("early read", "race"):
+        yield from _orders(finding, module)
     if finding.kind == "deadlock":
         yield "whether threads come there is decided by", reached_by(module, finding.at)
     if finding.kind == "undefined value" and finding.other is not None:
@@ -76,6 +102,14 @@ def led(
         ways = [at for store in near for at in reached_by(module, store)]
         yield "what it reads elsewhere is written at", near
         yield "whether that is written is decided by", ways
+
+
+def _orders(finding: Finding, module: Module) -> Iterator[tuple[str, list[Instruction]]]:
+    """What orders such accesses elsewhere in the kernel."""
+    kernel = holding(module, finding.at)
+    late = finding.other or finding.at  # what was not waited for
+    for words, names in _ORDERS.get("bar" if finding.kind == "race" else late.name, ()):
+        yield words, [at for at in (kernel.code if kernel else ()) if at.opcode.startswith(names)]
 
 
 def writers(module: Module, by: Array) -> list[Instruction]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tree_sitter import Node
@@ -36,6 +36,14 @@ SHAPES = {
 }  # fmt: skip
 OUTPUTS = ("o", "lse")
 OTHER_NAMES = {"out": "o", "output": "o", "query": "q", "key": "k", "value": "v"}
+# What launchers call the dimensions besides, without underscores.
+_OTHER_SIZES = {
+    "B": "batch batchsize batches bs numbatches", "D": "dim headdim headsize",
+    "Hq": "heads headsq qheads numheads nheads numheadsq", "N": "n length seqlen seqlength",
+    "Hkv": "headskv headsk kvheads numheadskv numheadsk numkvheads nheadskv nheadsk",
+    "Nq": "lenq seqlenq qlen", "Nk": "lenk seqlenk klen lenkv seqlenkv kvlen",
+}  # fmt: skip
+OTHER_SIZES = {other: name for name, others in _OTHER_SIZES.items() for other in others.split()}
 EXAMPLE = (
     "void launch(const float* q, const float* k, const float* v, float* o, int B, int Hq, int Hkv, "
     "int Nq, int Nk, int D, float scale)"
@@ -108,14 +116,48 @@ def read_launcher(
     listed = declarator.child_by_field_name("parameters") if declarator else None
     known = _Known({**SHAPES, **shapes}, dtype, frozenset(scalars), types, frozenset(sizes),
                    {**_ELEMENTS, **_named_elements(source)})  # fmt: skip
-    parameters = [
-        _parameter(node, path, known)
-        for node in (listed.named_children if listed else ())
-        if node.type in ("parameter_declaration", "optional_parameter_declaration")
-    ]
+    parameters: list[Parameter] = []
+    unknown: list[_Unknown] = []
+    for node in listed.named_children if listed else ():
+        if node.type in ("parameter_declaration", "optional_parameter_declaration"):
+            try:
+                parameters.append(_parameter(node, path, known))
+            except _Unknown as one:
+                unknown.append(one)
+    if unknown:
+        raise _refusal(unknown, known)
     result = found[0].child_by_field_name("type")
     returned = _returned((result.text or b"").decode() if result else "", known)
     return Launcher(name, tuple(parameters), returned)
+
+
+@dataclass(slots=True)
+class _Unknown(Exception):
+    """A parameter whose name does not say what it is: a size, a tensor or another number."""
+
+    name: str
+    kind: str
+    where: Where
+
+
+def _refusal(unknown: Sequence[_Unknown], known: _Known) -> InputError:
+    """One message about all of them, with words that can be typed as they stand."""
+    kinds: dict[str, tuple[str, Callable[[list[str]], str]]] = {
+        "size": (f"a whole number is one of {', '.join(DIMENSIONS)}, N",
+                 lambda names: f'--sizes "{" ".join(f"{n}=1" for n in names)}" keeps the usual '
+                 "cases with that value; rename what is a dimension"),
+        "tensor": (f"a tensor is one of {', '.join(known.shapes)}",
+                   lambda names: " ".join(f'--tensor {n}="B Hq Nq"' for n in names) +
+                   " gives its shape"),
+        "number": ("a float is `scale`", lambda names: f"set {', '.join(names)} in the launcher"),
+    }  # fmt: skip
+    said: list[str] = []
+    fixes: list[str] = []
+    for kind, (words, fix) in kinds.items():
+        if names := [one.name for one in unknown if one.kind == kind]:
+            said.append(f"what {'is' if len(names) == 1 else 'are'} {', '.join(names)}? {words}")
+            fixes.append(fix(names))
+    return InputError("; ".join(said), where=unknown[0].where, fix="; ".join(fixes))
 
 
 def has_function(source: str, name: str) -> bool:
@@ -252,17 +294,14 @@ def _parameter(node: Node, path: str, known: _Known) -> Parameter:
     if name in known.scalars or name.lower() in ("scale", "softmax_scale", "sm_scale"):
         return Parameter(name, "scalar", name if name in known.scalars else "scale")
     if type in ("float", "double"):
-        raise InputError(f"what is {name}? a float parameter is `scale`", where=where,
-                         fix="leave it out of the launcher, or set it inside")  # fmt: skip
-    words = (*" ".join(known.shapes.values()).split(), *DIMENSIONS, *known.sizes)
-    dimension = {d.lower(): d for d in words}
-    if name.lower() == "n":
-        return Parameter(name, "size", "N")
-    if name.lower() not in dimension:
-        raise InputError(f"what is {name}? a whole number is one of {', '.join(DIMENSIONS)}",
-                         where=where, fix=f'say what it is in a case, --sizes "... {name}=1", or '
-                         "set it inside the launcher")  # fmt: skip
-    return Parameter(name, "size", dimension[name.lower()])
+        raise _Unknown(name, "number", where)
+    words = (*" ".join(known.shapes.values()).split(), *DIMENSIONS)
+    lower, own = name.lower(), {n.lower(): n for n in known.sizes}
+    means = {d.lower(): d for d in words}.get(lower) or OTHER_SIZES.get(lower.replace("_", ""))
+    means = means or own.get(lower)
+    if means is None:
+        raise _Unknown(name, "size", where)
+    return Parameter(name, "size", means)
 
 
 def _tensor(name: str, type: str, where: Where, known: _Known) -> Parameter:
@@ -270,10 +309,7 @@ def _tensor(name: str, type: str, where: Where, known: _Known) -> Parameter:
     names = {n.lower(): n for n in known.shapes}
     means = names.get(plain) or OTHER_NAMES.get(plain)
     if means is None:
-        raise InputError(
-            f"what is {name}? it is none of {', '.join(known.shapes)}", where=where,
-            fix=f'say its shape with --tensor {name}="B Hq Nq", or allocate it in the launcher',
-        )  # fmt: skip
+        raise _Unknown(name, "tensor", where)
     torch = type == "Tensor"
     if not torch and type not in known.elements:
         raise InputError(f"elements of type {type} are not known", where=where,

@@ -31,6 +31,17 @@ std::map<const void*, std::string>& kernel_names() {
   return *names;
 }
 
+// A name without the digits that nvcc gives an anonymous namespace: they are of one build, and
+// `compile.py` takes them out of the PTX likewise.
+std::string of_every_build(std::string name) {
+  for (const std::string mark : {"_GLOBAL__N__", "_INTERNAL_"})
+    for (size_t at = name.find(mark); at != std::string::npos; at = name.find(mark, at)) {
+      at += mark.size();
+      if (strspn(&name[at], "0123456789abcdef") >= 8) name.replace(at, 8, "00000000");
+    }
+  return name;
+}
+
 std::map<const void*, size_t>& symbol_bytes() {
   static auto* bytes = new std::map<const void*, size_t>;
   return *bytes;
@@ -142,10 +153,10 @@ void __cudaUnregisterFatBinary(void**) {}
 char __cudaInitModule(void**) { return 1; }
 void __cudaRegisterFunction(void**, const char* host, char*, const char* name, int, uint3*, uint3*,
                             dim3*, dim3*, int*) {
-  kernel_names()[host] = name;
+  kernel_names()[host] = of_every_build(name);
 }
 void __cudaRegisterVar(void**, char* host, char*, const char* name, int, size_t bytes, int, int) {
-  kernel_names()[host] = name;
+  kernel_names()[host] = of_every_build(name);
   symbol_bytes()[host] = bytes;
 }
 

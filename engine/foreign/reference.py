@@ -129,7 +129,11 @@ def want(
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The first element of an output that is wrong, how many are, and which in words."""
+    """The first element of an output that is wrong, how many are, and which in words.
+
+    Args:
+        elements: which are wrong, in the order [B, Hq, Nq, Dv]; `nans`: which of them are NaN.
+    """
 
     tensor: str
     at: tuple[int, ...]
@@ -139,6 +143,8 @@ class Difference:
     wrong: int
     of: int
     which: str
+    elements: Array = field(repr=False, compare=False)
+    nans: Array = field(repr=False, compare=False)
 
     def __str__(self) -> str:
         place = ", ".join(f"{n}={x}" for n, x in zip("bhid", self.at, strict=False))
@@ -179,7 +185,8 @@ def compare(
             differences.append(
                 Difference(p.means, at, float(expected[at]), value, float(bound[at]),
                            int(wrong.sum()), wrong.size,
-                           elements(wrong, ~known, "bhid"[: wrong.ndim]))
+                           elements(wrong, ~known, "bhid"[: wrong.ndim]), wrong,
+                           wrong & known & np.isnan(got))
             )  # fmt: skip
     return differences, errors
 

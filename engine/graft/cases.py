@@ -72,7 +72,8 @@ def cases_for(recipe: Recipe, launcher: Launcher, sizes: Sequence[Sizes]) -> lis
 
 def reaching(hooks: Sequence[Hook], sizes: Sequence[Sizes]) -> list[dict[str, int]]:
     """The kernel's own cases, and for each hook one as long as its probing was: where each loop
-    runs that a place of it stands in."""
+    runs that a place of it stands in. What probing saw differ, and no case has so (the lengths,
+    query heads from key heads), differs in one more: a mask by the wrong length is wrong there."""
     out = [dict(s) for s in sizes]
     for hook in hooks:
         long = {n: hook.probed[n] for n in LENGTHS if n in hook.probed}
@@ -80,7 +81,14 @@ def reaching(hooks: Sequence[Hook], sizes: Sequence[Sizes]) -> list[dict[str, in
         like = [s for s in out if s.get("D") == base.get("D")]
         if long and not any(_rows(s) >= long["Nq"] and _keys(s) >= long["Nk"] for s in like):
             out.append({n: long.get(n, s) for n, s in base.items()})
-    return out
+    seen = [h.again for h in hooks if h.again]
+    least = min(out, key=case_size)
+    apart: dict[str, int] = {}
+    if any(s["Nq"] != s["Nk"] for s in seen) and all(_rows(s) == _keys(s) for s in out):
+        apart |= {"Nq": _rows(least), "Nk": 2 * _keys(least)}
+    if any(s["Hq"] != s["Hkv"] for s in seen) and all(_heads(s)[0] == _heads(s)[1] for s in out):
+        apart |= {"Hq": 2 * _heads(least)[0], "Hkv": _heads(least)[1]}
+    return [*out, {**least, **apart}] if apart else out
 
 
 def _allowed(constraints: Sequence[Expr], sizes: Sizes) -> bool:
@@ -225,6 +233,11 @@ def _keys(sizes: Sizes) -> int:
 
 def _rows(sizes: Sizes) -> int:
     return sizes.get("Nq", sizes.get("N", 1))
+
+
+def _heads(sizes: Sizes) -> tuple[int, int]:
+    hq = sizes.get("Hq", 1)
+    return hq, sizes.get("Hkv", hq)
 
 
 def case_size(sizes: Sizes) -> int:

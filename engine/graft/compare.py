@@ -13,9 +13,8 @@ from engine.build.tools.toolchain import Toolchain
 from engine.child.client import Child
 from engine.errors import InputError
 from engine.files import read_text
-from engine.foreign.check import Asked
+from engine.foreign.check import Asked, launcher_of
 from engine.foreign.compile import compile_kernel
-from engine.foreign.launcher import read_launcher
 from engine.foreign.overlay import below
 from engine.foreign.probe.boundaries import Boundary
 from engine.foreign.probe.codes import Codes
@@ -71,11 +70,7 @@ def same_scores(
     assert asked.reference is not None
     reference = read_reference(asked.reference, child, asked.options)
     text = read_text(asked.source, "the patched source")
-    shapes = {**reference.shapes, **asked.shapes}
-    entry = read_launcher(
-        text, str(asked.source), asked.launcher, shapes, asked.dtype, reference.scalars,
-        reference.types,
-    )  # fmt: skip
+    entry = launcher_of(asked, text, reference)
     # Whole, as what may be written is: of what is looked at alone a few words are enough.
     looks = [Look(patched.place(p), p.variable, "change") for hook in hooks for p in hook.places]
     base = compile_kernel(asked.source, entry, asked.flags, tools, folder)

@@ -9,10 +9,10 @@ from pathlib import Path
 from engine.cuir.static.legal_sizes import USUAL
 from engine.errors import InputError, TransferError
 from engine.files import SOURCE_LIMIT, read_file
-from engine.foreign.check import Asked
+from engine.foreign.check import Asked, launcher_of
 from engine.foreign.includes import reached, read_included
-from engine.foreign.launcher import read_launcher
 from engine.foreign.package import MANIFEST, read_package
+from engine.foreign.reference import Reference
 from engine.lift.files.kernel_package import KernelPackage, hashes_of
 from engine.spec.python.declarations import declared
 from engine.spec.python.signature import Signature
@@ -56,8 +56,7 @@ def load_executed(folder: Path) -> ExecutedKernel:
     assert asked.reference is not None
     if not asked.sizes:
         raise InputError(
-            f"{folder / MANIFEST} names no cases",
-            fix='import it again with --sizes "B=1 Hq=2 N=64 D=64", small and whole tiles',
+            f"{folder / MANIFEST} names no cases", fix="import the kernel again: its cases are kept"
         )
     source = read_file(asked.source, "write it", SOURCE_LIMIT)
     parts = {
@@ -99,11 +98,8 @@ def _dtype(asked: Asked, source: bytes) -> str:
     """The element type of q."""
     assert asked.reference is not None
     said = declared(read_source(asked.reference, {}))
-    shapes = {i.name if i.role == "extra" else i.role: " ".join(i.dims)
-              for i in Signature.of(said).inputs}  # fmt: skip
-    text = source.decode("utf-8", "surrogateescape")
-    launcher = read_launcher(text, str(asked.source), asked.launcher, {**shapes, **asked.shapes},
-                             asked.dtype, dict(said.scalars))  # fmt: skip
+    reference = Reference(asked.reference, Signature.of(said), None, dict(said.scalars))
+    launcher = launcher_of(asked, source.decode("utf-8", "surrogateescape"), reference)
     return next((p.dtype for p in launcher.tensors if p.means == "q"), asked.dtype)
 
 

@@ -24,13 +24,14 @@ MINUS = ("-INFINITY", "-0x1p126f")
 
 def plan(
     recipe: Recipe, hooks: Sequence[Hook], files: Files, source: Path, launcher: Launcher,
-    minus: str, head_size: int, folded: bool = True,
+    minus: str, head_size: int, equal: bool, folded: bool = True,
 ) -> list[Edit]:  # fmt: skip
     """The edits that carry a recipe; none where it asks for no other score and drops no pair.
 
     Args:
         hooks: of each kernel one; instantiations of a template have the same places.
         head_size: D of a kernel whose launcher is not told it.
+        equal: whether it has as many rows as keys wherever it is run.
         folded: how scores are written, as `write` has it.
 
     Raises:
@@ -39,7 +40,6 @@ def plan(
     router = Router(files, source, launcher.name)
     items = {i.name: i for i in recipe.extra()}
     refuse(recipe)
-    equal = not {"Nq", "Nk"} <= launcher.sizes
     edits: list[Edit] = []
     fixed = {} if "D" in launcher.sizes else {"D": str(head_size)}
     found: dict[tuple[Path, int], tuple[Place, Hook]] = {}

@@ -103,12 +103,18 @@ def _compiled(details: Mapping[str, Any]) -> str:
     if "speed" not in details or not isinstance(build, Mapping):
         return ""
     compiler = " ".join(str(build.get("compiler")).split()[:2])
+    kinds = len(list(_mappings(build.get("specialisations"))))
     lines = details.get("changed_lines")
     changed = "" if lines is None else f", {lines} of its lines changed"
+    conformance = details.get("conformance")
+    alone = conformance.get("unproven") if isinstance(conformance, Mapping) else ()
+    unproven = len(list(_mappings(alone)))
     return (
-        f"by {prose(compiler)} for {build.get('arch')}, with no more spills, no fewer resident "
-        "blocks and no kind of matrix instruction less than before the edit; the source, read "
-        f"again, is the program that was run and proven{changed}."
+        f"by {prose(compiler)} for {build.get('arch')}, {kinds} types and head sizes, with no more "
+        "spills, no fewer resident blocks and no kind of matrix instruction less than before the "
+        f"edit; the source, read again, is the program that was run and proven{changed}."
+        + f" {unproven} primitives that it calls were proven on no GPU."
+        * bool(unproven)
     )
 
 
@@ -135,8 +141,9 @@ def not_known(
         open_.append(f"{prose(str(one.get('about')))}: {where}, {prose(str(one.get('why')))}")
     out = [f"**Not proven**, {said}." for said in dict.fromkeys(open_)]  # one for each arch
     never = [" and ".join(missing)] if missing else []
-    if judged and (others := len({*built} - {judged})):
-        never.append(f"the other {others} of the types and head sizes, by G2")
+    keys = {*built}
+    if judged and (others := len(keys - {judged})):
+        never.append(f"{others} of the {len(keys)} types and head sizes, by G2")
     unseen = [*_texts(details.get("unreached")), *_texts(details.get("sides_not_taken"))]
     if unseen:
         never.append(f"a case of {prose(', of '.join(unseen))}")

@@ -99,10 +99,10 @@ class _Stated:
 def _alike(
     conditions: Sequence[Condition], shown: Mapping[str, Whole], smallest: Sequence[Whole]
 ) -> tuple[tuple[Any, ...], ...]:
-    """What two questions have in common that ask the same. z3 keeps one term of each kind for as
-    long as anybody holds it, as whoever keeps an answer does: its number says which term it is."""
+    """What two questions have in common that ask the same. A context keeps one term of each kind
+    for as long as anybody holds it, as who keeps an answer does: its number says which it is."""
     terms = (conditions, tuple(shown.values()), smallest)
-    return tuple(shown), *(tuple(term.get_id() for term in kind) for kind in terms)
+    return tuple(shown), *(tuple((term.ctx, term.get_id()) for term in kind) for kind in terms)
 
 
 @lru_cache(maxsize=1024)

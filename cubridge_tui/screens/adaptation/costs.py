@@ -77,6 +77,8 @@ class CostActions(Shared):
     @property
     def no_costs(self) -> str:
         """Why nothing is predicted; empty where it is."""
+        if self.snap is not None and self.snap.executed:
+            return "is not predicted: the cost model reads CuIR, and of this kernel there is none"
         return "" if self._question is not None else "is not predicted: nothing is proposed"
 
     def do_cost(self) -> None:

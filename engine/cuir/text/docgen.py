@@ -154,8 +154,12 @@ def tile_full(args, b, h, q0, n, *, BM, BN):
 ```
 
 ```python
-s = keep(s, lambda i, j: j < args.Nk and j <= i + args.Nk - args.Nq, at=[q0, n * BN])
+offset = args.Nk - args.Nq                       # before the loop over keys
+s = keep(s, lambda i, j: j < args.Nk and j <= i + offset, at=[q0, n * BN])
 ```
+
+A predicate reads arguments best under such names: an argument read behind `and` becomes a branch
+for each element where the predicate has three parts or more.
 
 Scores are raw dot products until a `map` changes them; the scale and log2(e) are folded into exp2
 only where the scale comes last. A softcap comes first and leaves scores in the natural domain:

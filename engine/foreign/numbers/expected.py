@@ -54,6 +54,7 @@ class Kind:
         forms: the numbers in each form that a kernel may have them in, by what is said of it.
         near: how far off a number may be, of its size; `far`: from where on it is another one.
         ends: a thread's last numbers count alone: those before are of a part of the keys.
+        needed: the places that a kernel has to have; a pair that is dropped needs no score.
         floor: what of their mean size is added to each one's for `near` and `far`: sums cancel.
     """
 
@@ -62,8 +63,8 @@ class Kind:
     forms: Mapping[str, Array]
     near: float
     far: float
+    needed: Array
     ends: bool = False
-    needed: Array | None = None
     floor: float = 0.02
 
 
@@ -73,23 +74,22 @@ def kinds(spec: Attention) -> Iterator[Kind]:
     units = {"": 1.0, "times log2(e)": LOG2E}
     plain = {} if scale in (None, 0.0, 1.0) else {"before the scale": 1.0 / (scale or 1.0)}
     if scale is None:
-        yield Kind(PRODUCTS, "bhij", _times(spec.products, units), 1e-5, 3e-5)
-    yield Kind(SCORES, "bhij", _times(spec.scores, units | plain), 1e-5, 3e-5)
+        yield Kind(PRODUCTS, "bhij", _times(spec.products, units), 1e-5, 3e-5, spec.keep)
+    yield Kind(SCORES, "bhij", _times(spec.scores, units | plain), 1e-5, 3e-5, spec.keep)
     rows = np.where(spec.keep, spec.scores, -np.inf)
     live: Array = np.asarray(spec.keep.any(-1))
     with np.errstate(all="ignore"):
         most = rows.max(-1, initial=-np.inf)
         total = np.exp(rows - most[..., None]).sum(-1)
         lse = most + np.log(total)
-        yield Kind(MAXIMA, "bhi", _times(most, units | plain), 1e-5, 3e-5, True, live)
-        yield Kind(WEIGHTS, "bhij", _weights(rows, most, lse), 3e-5, 1e-4, needed=spec.keep,
-                   floor=0.0)  # fmt: skip
+        yield Kind(MAXIMA, "bhi", _times(most, units | plain), 1e-5, 3e-5, live, True)
+        yield Kind(WEIGHTS, "bhij", _weights(rows, most, lse), 3e-5, 1e-4, spec.keep, floor=0.0)
         sums = {"": total, "without a maximum": np.exp(lse)}
-        yield Kind(SUMS, "bhi", sums, 1e-4, 3e-4, True, live)
-        yield Kind(LSE, "bhi", _times(lse, units), 1e-5, 3e-5, True, live)
+        yield Kind(SUMS, "bhi", sums, 1e-4, 3e-4, live, True)
+        yield Kind(LSE, "bhi", _times(lse, units), 1e-5, 3e-5, live, True)
         held = {"before the division": spec.o * total[..., None], "": spec.o}
-        yield Kind(OUT, "bhid", held, 1e-4, 1e-3, True,
-                   np.broadcast_to(live[..., None], spec.o.shape))  # fmt: skip
+        yield Kind(OUT, "bhid", held, 1e-4, 1e-3,
+                   np.broadcast_to(live[..., None], spec.o.shape), True)  # fmt: skip
 
 
 def _times(values: Array, units: Mapping[str, float]) -> dict[str, Array]:

@@ -7,13 +7,13 @@ moved a little are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from engine.foreign.numbers.expected import MASK, SCORES, Attention, Kind, kinds
+from engine.foreign.numbers.expected import MASK, OUT, SCORES, Attention, Kind, kinds
 from engine.foreign.numbers.watched import Part, Step
 from engine.ptx.syntax import registers
 
@@ -34,13 +34,15 @@ class Made:
     Args:
         form: as `Kind.forms` has it.
         parts: the instructions that did, in the order of the code.
-        lacks: which of the kind's numbers none of them made, in its shape.
+        asked: which of the kind's numbers a wrong output needs; `lacks`: those of them that none
+            of the parts made; both in its shape.
         others: what they made besides.
     """
 
     kind: Kind
     form: str
     parts: tuple[Part, ...]
+    asked: Array
     lacks: Array
     others: Array
 
@@ -52,48 +54,72 @@ class Made:
 @dataclass(frozen=True, slots=True)
 class First:
     """Args:
-    right: the kinds of which all numbers were made, in order.
+    right: the kinds of which all numbers were made that wrong outputs need, in order.
     wrong: the first behind them of which some lack; None where no other kind was found.
+    found: all kinds of which numbers were found.
     """
 
     right: tuple[Made, ...]
     wrong: Made | None
+    found: frozenset[str] = frozenset()
 
 
-def first_wrong(spec: Attention, steps: Sequence[Step]) -> First:
+def first_wrong(
+    spec: Attention, steps: Sequence[Step], wrong: Mapping[str, Array] | None = None
+) -> First:
+    """Args:
+    wrong: by output (`o`, `lse`) which of its elements are wrong, in their shape; None: all.
+    """
+    wrong = {"o": np.ones(spec.o.shape, np.bool_)} if wrong is None else wrong
+    rows: Array = np.zeros(spec.o.shape[:3], np.bool_)
+    for elements in wrong.values():
+        rows = rows | (elements.any(-1) if elements.ndim == 4 else elements)
     found: list[Made] = []
     for kind in kinds(spec):
-        made = _made(kind, steps)
+        asked = kind.needed & (rows[..., None] if kind.needed.ndim == 4 else rows)
+        if kind.name == OUT and "o" in wrong:  # others may be off by a half's rounding
+            asked = asked & wrong["o"]
+        made = _made(kind, steps, asked)
         found += [made] if made is not None else []
         if kind.name == SCORES and made is not None and made.whole:
-            found += _masked(spec, kind, steps)
+            found += _masked(spec, kind, steps, rows)
+    names = frozenset(m.kind.name for m in found)
+    found = [m for m in found if m.asked.any()]
+    # A kind that lacks some before one that lacks nothing is not what goes wrong; but of a maximum
+    # or a sum what a mask drops may be little.
     last = max((n for n, m in enumerate(found) if m.whole), default=-1)
-    # A kind that lacks some before one that lacks nothing is not what goes wrong.
+    last = next((n - 1 for n, m in enumerate(found) if m.kind.name == MASK and not m.whole), last)
     return First(tuple(m for m in found[: last + 1] if m.whole),
-                 next(iter(found[last + 1 :]), None))  # fmt: skip
+                 next((m for m in found[last + 1 :] if not m.whole), None), names)  # fmt: skip
 
 
-def _made(kind: Kind, steps: Sequence[Step]) -> Made | None:
+def _made(kind: Kind, steps: Sequence[Step], asked: Array) -> Made | None:
     """The parts that made a kind's numbers in the form in which most were made, and furthest on."""
-    found: list[Made] = []
+    found: list[tuple[int, int, Made]] = []  # what it lacks of all that a right kernel has
     for form, values in kind.forms.items():
         table = _Table(values, kind)
         parts = list(table.parts(steps)) if table.numbers.size else []
         if parts:
-            found.append(Made(kind, form, tuple(parts), *table.lacks(parts)))
+            lacks, others = table.lacks(parts)
+            made = Made(kind, form, tuple(parts), asked, lacks & asked, others)
+            found.append((int((lacks & kind.needed).sum()), -parts[0].at.line, made))
         elif kind.axes.endswith("d") and (whole := table.same(steps)) is not None:
             nothing = np.zeros(values.shape, np.bool_)
-            found.append(Made(kind, form, whole.parts, nothing, np.zeros(0)))
-    return min(found, key=lambda m: (m.lacks.sum(), -m.parts[0].at.line), default=None)
+            made = Made(kind, form, whole.parts, asked, nothing, np.zeros(0))
+            found.append((0, -whole.at.line, made))
+    return min(found, key=lambda f: (int(f[2].lacks.sum()), *f[:2]))[2] if found else None
 
 
-def _masked(spec: Attention, kind: Kind, steps: Sequence[Step]) -> Iterator[Made]:
-    """What selects let through of the scores that they take."""
+def _masked(spec: Attention, kind: Kind, steps: Sequence[Step], rows: Array) -> Iterator[Made]:
+    """What selects let through of the scores that they take. Nothing where that may be no mask of
+    the spec's: where it differs as well in most rows that come out right, or not in most that are
+    wrong."""
     scores: dict[tuple[str, str], tuple[Part, Array]] = {}
     for values in kind.forms.values():
         table = _Table(values, kind)
-        for part in table.parts(steps) if table.numbers.size else ():
-            hit = table.nearest(part.values, kind.near)
+        made = table.parts(steps) if table.numbers.size else ()
+        for part in (p for p in made if p.at.name not in ("max", "min")):
+            hit = table.nearest(part.values, kind.near, alone=True)
             scores[part.kernel, part.register] = part, np.where(hit >= 0, table.at[hit], -1)
     chosen = [p for s in steps if s.at.name == "selp" for p in s.parts]
     taken = {(p.kernel, r) for p in chosen for r in registers(p.at.operands[1:])}
@@ -108,10 +134,18 @@ def _masked(spec: Attention, kind: Kind, steps: Sequence[Step]) -> Iterator[Made
             dropped[pairs[fill & (pairs >= 0)]] = True
             passed[pairs[~fill & (pairs >= 0)]] = True
             parts.append(part)
-    if parts:
-        keep = spec.keep.reshape(-1)
-        wrong = np.where(keep, dropped & ~passed, passed & ~dropped).reshape(spec.keep.shape)
-        yield Made(replace(kind, name=MASK, needed=spec.keep), "", tuple(parts), wrong, np.zeros(0))
+    if not parts:
+        return
+    keep = spec.keep.reshape(-1)
+    other = np.where(keep, dropped & ~passed, passed & ~dropped).reshape(spec.keep.shape)
+    differs: Array = np.asarray(other.any(-1))
+    seen: Array = np.asarray((dropped | passed).reshape(other.shape).any(-1))
+    right, bad = seen & ~rows, seen & rows
+    most = 2 * differs[bad].sum() > bad.sum() and 2 * differs[right].sum() < right.sum()
+    if most or not differs.any():
+        asked = np.broadcast_to(rows[..., None], other.shape)
+        kind = replace(kind, name=MASK, needed=spec.keep)
+        yield Made(kind, "", tuple(parts), asked, other & asked, np.zeros(0))
 
 
 def _telling(values: Array) -> Array:
@@ -125,20 +159,24 @@ class _Table:
 
     def __init__(self, values: Array, kind: Kind) -> None:
         self.shape, self.kind, self.values = values.shape, kind, values.reshape(-1)
-        needed = np.True_ if kind.needed is None else kind.needed.reshape(-1)
-        self.at = np.flatnonzero(_telling(self.values) & needed)
+        self.at = np.flatnonzero(_telling(self.values))
         self.at = self.at[np.argsort(self.values[self.at], kind="stable")]
         self.numbers = self.values[self.at]
         self.size = float(np.sqrt(np.mean(self.numbers**2))) if self.numbers.size else 0.0
 
-    def nearest(self, values: Array, near: float) -> Array:
-        """The number of the table's entry that each value is within `near` of; -1: of none."""
+    def nearest(self, values: Array, near: float, alone: bool = False) -> Array:
+        """The number of the table's entry that each value is within `near` of; -1: of none, or,
+        where it has to be `alone`, of several."""
         right = np.clip(np.searchsorted(self.numbers, values), 0, len(self.numbers) - 1)
         left = np.maximum(right - 1, 0)
         closer = np.abs(self.numbers[left] - values) < np.abs(self.numbers[right] - values)
         at = np.where(closer, left, right)
         with np.errstate(invalid="ignore"):
             good = np.abs(self.numbers[at] - values) <= self.within(values, near)
+            if alone:
+                low, high = (np.searchsorted(self.numbers, values + by * self.within(values, near))
+                             for by in (-1, 1))  # fmt: skip
+                good &= high - low == 1
         return np.where(good & _telling(values), at, -1)
 
     def within(self, values: Array, near: float) -> Array:

@@ -114,11 +114,15 @@ class Flow:
 
     def reached(self, start: Iterable[int], edges: Sequence[set[int]]) -> set[int]:
         """All that the edges lead to, without the start itself."""
-        out: set[int] = set()
+        return set(self.nearest(start, edges))
+
+    def nearest(self, start: Iterable[int], edges: Sequence[set[int]]) -> dict[int, None]:
+        """The same, the nearest first."""
+        out: dict[int, None] = {}
         todo = list(start)
-        while todo:
-            new = edges[todo.pop()] - out
-            out |= new
+        for number in todo:
+            new = sorted(edges[number] - out.keys())
+            out |= dict.fromkeys(new)
             todo += new
         return out
 
@@ -149,43 +153,48 @@ def between(
                     if kernel.code[n].name != "mov" or n in first)  # fmt: skip
 
 
-def origin(module: Module, at: Instruction) -> list[Instruction]:
-    """The instructions that made the address of an access, and whether it is made."""
-    kernel = _holding(module, at)
+def origin(module: Module, ats: Sequence[Instruction]) -> list[Instruction]:
+    """Of accesses of one kernel the instructions that made their addresses, of selects their
+    conditions, and of all whether they are executed; the nearest first."""
+    kernel = holding(module, ats[0])
     if kernel is None:
         return []
     flow = Flow(kernel)
-    held = {r for o in at.operands if isinstance(o, Address)
-            for r in registers((o,), addresses=True)}  # fmt: skip
-    held |= {at.guard.name} if at.guard is not None else set()
-    start = {by for by in flow.made[flow.number[id(at)]] if held & _writes(kernel.code[by])}
-    return _telling(kernel, start | flow.reached(start, flow.made))
+    start = {by for at in ats for by in sorted(flow.made[flow.number[id(at)]])
+             if _deciders(at) & _writes(kernel.code[by])}  # fmt: skip
+    return _telling(kernel, dict.fromkeys(start) | flow.nearest(start, flow.made))
 
 
-def _holding(module: Module, at: Instruction) -> Kernel | None:
+def _deciders(at: Instruction) -> set[str]:
+    held = at.operands[3:] if at.name == "selp" else ()
+    held += tuple(o for o in at.operands if isinstance(o, Address))
+    return set(registers(held, addresses=True)) | ({at.guard.name} if at.guard else set())
+
+
+def holding(module: Module, at: Instruction) -> Kernel | None:
     """The kernel that an instruction is of."""
     return next((k for k in module.kernels.values() if any(at is x for x in k.code)), None)
 
 
 def _telling(kernel: Kernel, made: Iterable[int]) -> list[Instruction]:
     """Instructions by number, without those that move a register to another one."""
-    return [kernel.code[by] for by in sorted(made) if kernel.code[by].name != "mov"
+    return [kernel.code[by] for by in made if kernel.code[by].name != "mov"
             or isinstance(kernel.code[by].operands[1], Immediate | Special)]  # fmt: skip
 
 
 def reached_by(module: Module, at: Instruction) -> list[Instruction]:
     """The instructions that make the conditions by which threads come to an instruction."""
-    kernel = _holding(module, at)
+    kernel = holding(module, at)
     if kernel is None:
         return []
     flow = Flow(kernel)
     start = flow.deciding(flow.number[id(at)])
-    return _telling(kernel, flow.reached(start, flow.made))
+    return _telling(kernel, flow.nearest(start, flow.made))
 
 
 def beside(module: Module, load: Instruction, carried: Carried) -> list[Instruction]:
     """What wrote that which the loads of a load's line read elsewhere, or at another time."""
-    kernel = _holding(module, load)
+    kernel = holding(module, load)
     if kernel is None:
         return []
     lines = {line for at in kernel.code if str(at.source) == str(load.source)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from engine.foreign.numbers.expected import CHAIN, MADE_OF, MASK, OUT, SCORES
 from engine.foreign.numbers.first import First, Made
-from engine.foreign.numbers.flow import Carried, between, blocks, reached_by, values
+from engine.foreign.numbers.flow import Carried, between, blocks, origin, reached_by, values
 from engine.foreign.numbers.where import Where, told_places
 from engine.ptx.syntax import Instruction, Module
 
@@ -28,54 +28,71 @@ class Told:
 
 def told(
     first: First | None, module: Module, stores: Sequence[Instruction], carried: Carried,
-    unset: bool, where: Where,
+    unset: bool, where: Where, stored: Collection[str] = (),
 ) -> Told:  # fmt: skip
     """Which kinds of numbers are the spec's, and which is the first that is not.
 
     Args:
         first: None where the spec's numbers are not known.
         stores: what writes the output; `unset`: elements were left that nothing wrote.
+        stored: the outputs that are wrong as they were left, by the names of their kinds.
     """
-    out = _told(first, module, stores, carried, where)
+    out = _told(first, module, stores, carried, where, stored)
     if not unset or not stores:
         return out
-    way = in_order(by for at in stores for by in reached_by(module, at))
+    way = [by for at in stores for by in reached_by(module, at)]
     lines = [f"whether it is written is decided by {told_places(way, where)}"] if way else []
     return Told((*out.lines, *lines), tuple(in_order([*out.named, *way])))
 
 
+def told_nans(
+    tensor: str, nans: Array, made: Sequence[Instruction], sure: bool, where: Where
+) -> Told:
+    """Where the NaNs of an output begin."""
+    way = in_order(made)
+    if not way:
+        return Told((), ())
+    which = f" ({some})" if (some := pattern(nans, "bhid"[: nans.ndim])) else ""
+    words = "is first made at" if sure else "is first seen at"
+    text = f"NaN in {tensor.upper()}{which} {words} {told_places(way, where)}"
+    return Told((text,), tuple(way))
+
+
 def _told(
     first: First | None, module: Module, stores: Sequence[Instruction], carried: Carried,
-    where: Where,
+    where: Where, stored: Collection[str],
 ) -> Told:  # fmt: skip
-    if first is None:
+    if first is None or not (first.right or first.wrong or not first.found):
         way = in_order([*values(module, stores, (), carried), *stores])
         return Told((f"made and written at {told_places(way, where)}",) if way else (), tuple(way))
     wrong, right = first.wrong, {m.kind.name: m for m in first.right}
     known = [p for m in first.right for p in m.parts]
-    said = [" ".join(filter(None, (m.kind.name, m.form, f"({told_places([m.parts[0].at], where)})")))
-            for m in first.right]  # fmt: skip
+    said = [f"{_kind(m, stored)} ({told_places([m.parts[0].at], where)})" for m in first.right]
     lines = [f"the reference's: {', '.join(said)}"] if said else []
     if wrong is not None:
         start = [p for name in MADE_OF.get(wrong.kind.name, ()) if name in right
                  for p in right[name].parts]  # fmt: skip
         made = in_order(p.at for p in wrong.parts)
         way = in_order(between(module, start, wrong.parts, known, carried))
+        words = "on the way there:"
+        if wrong.kind.name == MASK:
+            way, words = origin(module, made), "what is dropped is decided at"
         lines.append(f"the first that are not: {wrong.kind.name} ({told_places(made, where)}): "
                      f"{_lacking(wrong)}")  # fmt: skip
         if way:
-            lines.append(f"on the way there: {told_places(way, where)}")
-        rows = wrong.lacks.mean(-1) > 0.3  # a few are hit by others
+            lines.append(f"{words} {told_places(way, where)}")
+        rows = wrong.lacks.sum(-1) > 0.3 * wrong.asked.sum(-1)  # a few are hit by others
         if wrong.kind.name == SCORES and not rows.all() and not wrong.lacks[~rows].any():
             way = in_order(blocks(module, wrong.parts))
-            lines.append(f"of those rows there are none at all; blocks are told apart at "
-                         f"{told_places(way, where)}")  # fmt: skip
+            lines.append(
+                f"what a block takes is told by its number, read at {told_places(way, where)}"
+            )
         return Told(tuple(lines), tuple(in_order([*made, *way])))
-    if not right:
+    if not first.found:
         code = [at for kernel in module.kernels.values() for at in kernel.code]
         named = in_order(at for at in code if at.name in _PRODUCTS)
         named = named or in_order(at for at in code if at.name == "fma")
-        lines.append(f"none of the reference's scores were found; products are made at "
+        lines.append(f"no numbers of the reference were found; products are made at "
                      f"{told_places(named, where)}")  # fmt: skip
         return Told(tuple(lines), tuple(named))
     missing = [name for name in CHAIN if name not in right]
@@ -85,10 +102,15 @@ def _told(
     start += right[OUT].parts if OUT in right else ()
     made += values(module, stores, known, carried) if missing else ()
     way = in_order([*made, *between(module, start, (), known, carried), *stores])
-    if missing:
-        lines.append(f"not found: {', '.join(missing)}")
+    if unknown := [name for name in missing if name not in first.found and name != OUT]:
+        lines.append(f"not found: {', '.join(unknown)}")
     lines.append(f"what comes next: {told_places(way, where)}")
     return Told(tuple(lines), tuple(way))
+
+
+def _kind(made: Made, stored: Collection[str]) -> str:
+    form = made.form or ("before it is stored" if made.kind.name in stored else "")
+    return f"{made.kind.name} {form}".strip()
 
 
 def _lacking(made: Made) -> str:
@@ -100,13 +122,13 @@ def _lacking(made: Made) -> str:
     words = f"{int(lacks.sum())} of {lacks.size}{which} are missing; at {first} "
     if made.kind.name == MASK:
         words = words.replace("are missing", "are others")
-        counts = made.kind.needed is not None and made.kind.needed[at]
+        counts = made.kind.needed[at]
         return words + ("one is dropped that counts" if counts else "one counts that is dropped")
     words += f"the spec has {made.kind.forms[made.form][at]:.6g}"
     others = made.others[np.argsort(np.abs(made.others - made.kind.forms[made.form][at]))]
     if len(others):
-        more = f" and {len(others) - 1} more" if len(others) > 1 else ""
-        words += f", and {others[0]:.6g}{more} were made that are none"
+        many = f"the nearest of {len(others)} others" if len(others) > 1 else "the other one"
+        words += f"; {many} that were made is {others[0]:.6g}"
     return words
 
 

@@ -25,7 +25,9 @@ class Place:
     inlined: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return f"{self.line} (there {listed(self.inlined, self.line)})" if self.inlined else self.line
+        return (
+            f"{self.line} (there {listed(self.inlined, self.line)})" if self.inlined else self.line
+        )
 
 
 Where = Callable[[Instruction], Place]
@@ -65,18 +67,17 @@ def _whole(module: Module) -> Iterable[Location]:
 
 
 def told_places(instructions: Iterable[Instruction], where: Where) -> str:
-    """Their places, each line once, with the lines inlined there: `a.cu:3, 7 (there 21), b.h:9`."""
+    """Their places, each line once, with the lines inlined there: `a.cu:3, 7 (there 21), b.h:9`. Of
+    many the first that are given."""
     found: dict[str, set[str]] = {}
-    for place in map(where, instructions):
+    for place in (where(at) for at in instructions if at.source is not None):
         found.setdefault(place.line, set()).update(place.inlined)
-    lines = sorted(found, key=_by_line)
+    lines = sorted(list(found)[:_LINES], key=_by_line)
     said = [f"{short} (there {listed(sorted(found[line], key=_by_line), line)})"
             if found[line] else short
             for line, short in zip(lines, _shortened(lines), strict=True)]  # fmt: skip
-    if len(said) > _LINES:
-        left = f"{len(said) - _LINES} lines more"
-        said = [*said[: _LINES // 2], left, *said[-_LINES // 2 :]]
-    return ", ".join(said)
+    left = len(found) - len(lines)
+    return ", ".join(said) + (f" and {left} lines more" if left else "")
 
 
 def listed(lines: Sequence[str], after: str = "") -> str:

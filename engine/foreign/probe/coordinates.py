@@ -242,10 +242,12 @@ def _element(variable: Variable, words: Sequence[int], count: int) -> str:
 
 def _sizes(seen: Sequence[Seen]) -> dict[str, str]:
     """What in scope is a size in every run, the first that is; of sizes that differ between runs,
-    since anything may have one value by chance."""
+    since anything may have one value by chance. Lengths that were one number in every run are one
+    size, Nq: which of the two a variable is was not seen."""
     out: dict[str, str] = {}
     for name in ("B", "Hq", "Hkv", "Nq", "Nk", "D"):
-        if len({s.sizes[name] for s in seen}) < 2:
+        alike = name == "Nk" and all(s.sizes["Nq"] == s.sizes["Nk"] for s in seen)
+        if len({s.sizes[name] for s in seen}) < 2 or alike:
             continue
         for text in seen[0].numbers:
             found = [s.numbers.get(text) for s in seen]

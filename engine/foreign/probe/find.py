@@ -21,10 +21,9 @@ from engine.build.tools.toolchain import Toolchain, find_toolchain
 from engine.child.client import Child
 from engine.errors import InputError
 from engine.files import read_text
-from engine.foreign.check import Asked
+from engine.foreign.check import Asked, launcher_of
 from engine.foreign.compile import Compiled, compile_kernel
 from engine.foreign.includes import reached, read_included
-from engine.foreign.launcher import read_launcher
 from engine.foreign.probe.boundaries import boundaries
 from engine.foreign.probe.codes import Codes
 from engine.foreign.probe.coordinates import Seen, explain, row
@@ -82,12 +81,7 @@ def find(asked: Asked, said: Said = lambda text: None) -> Found:
         if child is not None and asked.reference is not None:
             said(f"reading {asked.reference.name}")
             reference = read_reference(asked.reference, child, asked.options)
-        shapes = {**(reference.shapes if reference else {}), **asked.shapes}
-        scalars = reference.scalars if reference else {}
-        entry = read_launcher(
-            source, str(asked.source), asked.launcher, shapes, asked.dtype, scalars,
-            reference.types if reference else {},
-        )  # fmt: skip
+        entry = launcher_of(asked, source, reference)
         missing = {"q", "k", "v", "o"} - {p.means for p in (*entry.tensors, *entry.returned)}
         if missing:
             raise InputError(
@@ -231,16 +225,38 @@ class _Search:
         found, executed = self.codes(observed, sizes)
         return _Run(sizes, found, dict(self.grids), frozenset(executed))
 
-    def second(self, observed: Observed, others: Sequence[Sizes], kernels: frozenset[str]) -> _Run:
-        """The run at the first of these sizes that the kernel takes, with the same kernels."""
+    def second(
+        self, observed: Observed, others: Sequence[Sizes], first: _Run,
+        scored: Sequence[tuple[int, Held]],
+    ) -> _Run:  # fmt: skip
+        """The run at the first of these sizes that the kernel takes: with the same kernels, and
+        scores in some place that had them in the first run."""
         why = InputError("other sizes launch other kernels")
+        ran: list[_Run] = []
         for sizes in others:
             try:
-                if self.bench.launched(observed.compiled, sizes) == kernels:
-                    return self.seen(observed, sizes)
+                if self.bench.launched(observed.compiled, sizes) == first.kernels:
+                    ran.append(self.seen(observed, sizes))
             except InputError as error:
                 why = error
-        raise why
+                continue
+            if ran and any(isinstance(self.scored(n, one, ran[-1], first.sizes), Held)
+                           for n, one in scored):  # fmt: skip
+                return ran[-1]
+        if not ran:
+            raise why
+        return ran[0]
+
+    def scored(self, number: int, one: Held, run: _Run, first: Sizes) -> Held | str:
+        """The scores of an observation that held them as `one` does at the first sizes."""
+        track = run.tracks.get(number)
+        if track is None:
+            return f"not reached at {_words(run.sizes)}"
+        by = one.factor_at(self.bench.scale(run.sizes), self.bench.scale(first))
+        now = held(number, track, Codes(run.sizes), (by,))
+        if isinstance(now, str) or now.words != one.words:
+            return f"holds scores at {_words(first)} and not at {_words(run.sizes)}"
+        return now
 
     grids: dict[int, tuple[tuple[int, ...], tuple[int, ...]]] = field(default_factory=dict)
 
@@ -272,14 +288,15 @@ class _Search:
                   for x in (first.looks[e.look] for e in held_by) if x is not None]  # fmt: skip
         again = self.observe(looks)
         first_run = self.seen(again, near.sizes)
-        runs = [first_run, self.second(again, near.others, first_run.kernels)]
+        scored = list(zip(starts, near.held, strict=True))
+        runs = [first_run, self.second(again, near.others, first_run, scored)]
         small = first_run if near.few == near.sizes else self.seen(again, near.few)
         needs = [near.keep, kept(self.bench, self.base, runs[1].sizes)]
         scale = self.bench.scale(near.sizes)
         codes = Codes(near.sizes)
         whole = [
             held(number, runs[0].tracks[number], codes, (one.factor,))
-            for number, one in zip(starts, near.held, strict=True)
+            for number, one in scored
             if number in runs[0].tracks
         ]
         sets = list(covers([h for h in whole if isinstance(h, Held)], near.keep.reshape(-1)))
@@ -415,22 +432,17 @@ class _Search:
         if dropped == "-inf" and not infinite(self.bench, again.compiled, some, scale):
             dropped = ""
         hook = Hook(tuple(places), held_.factor, scale, held_.replicas, evidence,
-                    probed=runs[0].sizes, dropped=dropped)  # fmt: skip
+                    probed=runs[0].sizes, dropped=dropped, again=runs[1].sizes)  # fmt: skip
         return hook, loops, [(one, track) for _, one, track in parts]
 
     def at_place(self, look: Look, one: Held, runs: list[_Run]) -> list[Seen] | str:
         """What each run saw at a place, with the numbers in scope; else why it is none."""
         seen: list[Seen] = []
         for run in runs:
-            track = run.tracks.get(one.look)
-            if track is None:
-                return f"not reached at {_words(run.sizes)}"
-            scale = self.bench.scale(run.sizes)
-            by = one.factor_at(scale, self.bench.scale(runs[0].sizes))
-            now = held(one.look, track, Codes(run.sizes), (by,))
-            if isinstance(now, str) or now.words != one.words:
-                there, not_here = _words(runs[0].sizes), _words(run.sizes)
-                return f"holds scores at {there} and not at {not_here}"
+            now = self.scored(one.look, one, run, runs[0].sizes)
+            if isinstance(now, str):
+                return now
+            track, scale = run.tracks[one.look], self.bench.scale(run.sizes)
             numbers = {
                 expression: other
                 for k, expression in enumerate(look.at.scope, start=one.look + 1)

@@ -58,7 +58,8 @@ class Hook:
         replicas: how many threads hold each score.
         evidence: one sentence that a person can check.
         sizes: a case that launches what the places are in, where the kernel's first does not.
-        probed: the sizes at which they held each score once: such that each loop runs.
+        probed: the sizes at which they held each score once: such that each loop runs; `again`
+            others, in what the launcher is told.
         dropped: what stands in the place of a pair that the kernel drops: "score", where what drops
             pairs comes after it; "-inf"; "" where another number does, or neither was seen.
     """
@@ -71,6 +72,7 @@ class Hook:
     sizes: Mapping[str, int] = field(default_factory=dict)
     probed: Mapping[str, int] = field(default_factory=dict)
     dropped: str = ""
+    again: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

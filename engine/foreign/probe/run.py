@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,10 +12,10 @@ import numpy as np
 
 from engine.child.client import Child
 from engine.errors import InputError
-from engine.foreign.cases import complete, draw
+from engine.foreign.cases import cases_of, complete, draw
 from engine.foreign.check import Asked
 from engine.foreign.compile import Compiled
-from engine.foreign.launcher import SIZES, Launcher, Parameter
+from engine.foreign.launcher import DIMENSIONS, SIZES, Launcher, Parameter
 from engine.foreign.probe.codes import Codes
 from engine.foreign.record import Executed, execute, launched
 from engine.foreign.reference import Reference, output, places_of, want
@@ -25,6 +26,7 @@ from engine.spec.recipes.recipe_json import recipe_from_json
 
 Array = np.ndarray[Any, Any]
 Sizes = Mapping[str, int]
+_LONG, _LEAST_TILE = 128, 16  # keys
 MANY_ROWS = 256  # so many numbers, one of each, are no chance
 
 
@@ -138,8 +140,8 @@ def probing_sizes(bench: Bench) -> list[tuple[Sizes, list[Sizes]]]:
     """Sizes to probe at, those to be tried first first, each with second ones.
 
     Whole tiles, at least two of them; the second sizes have other numbers of everything that the
-    launcher is told. There heads share keys, and lengths differ, where no case that the kernel was
-    given says otherwise; one that does not do that reads out of bounds, and the next are tried.
+    launcher is told. There heads share keys, and lengths differ, where it is told both; the next
+    are tried where a kernel does not take that.
     """
     asked = _Cases.of(bench)
     step = 16 if asked.longest <= 64 else 64 if asked.longest <= 128 else 128
@@ -173,24 +175,29 @@ def longer_sizes(bench: Bench, keys: int, whole: int) -> list[tuple[Sizes, list[
 
 @dataclass(frozen=True, slots=True)
 class _Cases:
-    """What the cases that a kernel was given say of its sizes: the head sizes, and whether heads
-    may share keys and lengths differ."""
+    """What the cases that a kernel was given say of its sizes: the head sizes, how long they are,
+    and the launcher's further whole numbers; and what the launcher is told apart."""
 
     heads: tuple[int, ...]
     longest: int
+    further: Mapping[str, int]
     shared: bool
     uneven: bool
 
     @staticmethod
     def of(bench: Bench) -> _Cases:
-        asked = [complete(bench.entry, s) for s in bench.asked.sizes]
-        told = bench.entry.sizes
+        own, told = bench.asked, bench.entry.sizes
+        cases = cases_of(bench.entry, own.sizes, ("random",), own.head_dim, bench.reference)
+        asked = [complete(bench.entry, c.sizes) for c in cases] if own.sizes else []
+        usual = {"N", *DIMENSIONS}
+        further = {n: s for n, s in (asked[0] if asked else {}).items() if n not in usual}
+        lengths = [s[n] for s in asked for n in ("Nq", "Nk")] or [_LONG]
+        any_length = math.gcd(*lengths) < _LEAST_TILE  # so that none says what a tile is
         head = asked[0]["D"] if asked else bench.asked.head_dim
         other = next((s["D"] for s in asked if s["D"] != head), head) if "D" in told else head
         return _Cases(
-            (head, other), max((max(s["Nk"], s["Nq"]) for s in asked), default=128),
-            "Hkv" in told and (not asked or any(s["Hkv"] != s["Hq"] for s in asked)),
-            {"Nq", "Nk"} <= told and (not asked or any(s["Nq"] != s["Nk"] for s in asked)),
+            (head, other), min(max(lengths), _LONG) if any_length else max(lengths), further,
+            "Hkv" in told, {"Nq", "Nk"} <= told,
         )  # fmt: skip
 
     def pairs(
@@ -200,23 +207,25 @@ class _Cases:
         """First sizes of `n` rows and keys with the second ones that the reference allows; B and Hq
         of both are given."""
         head, other = self.heads
-        first = _sizes(bench, *own, own[1], n, n, head)
+        first = self.sizes(bench, *own, own[1], n, n, head)
         b, hq = second
         allowed = [
             sizes
             for gqa in dict.fromkeys((self.shared, False))
             for rows, keys in lengths
             for d in dict.fromkeys((other, head))
-            if (sizes := _sizes(bench, b, hq, hq // 2 if gqa else hq, rows, keys, d)) is not None
+            if (sizes := self.sizes(bench, b, hq, hq // 2 if gqa else hq, rows, keys, d))
         ]
         return [(first, allowed)] if first is not None and allowed else []
 
-
-def _sizes(bench: Bench, b: int, hq: int, hkv: int, nq: int, nk: int, d: int) -> Sizes | None:
-    told = bench.entry.sizes
-    sizes = {"B": b if "B" in told else 1, "Hq": hq, "Hkv": hkv, "Nq": nq, "Nk": nk, "D": d}
-    whole = complete(bench.entry, sizes)
-    return whole if bench.reference is None or bench.reference.allows(whole) else None
+    def sizes(
+        self, bench: Bench, b: int, hq: int, hkv: int, nq: int, nk: int, d: int
+    ) -> Sizes | None:
+        """All sizes of one run, where the reference allows them."""
+        given = {"B": b if "B" in bench.entry.sizes else 1, "Hq": hq, "Hkv": hkv, "Nq": nq,
+                 "Nk": nk, "D": d}  # fmt: skip
+        whole = complete(bench.entry, {**self.further, **given})
+        return whole if bench.reference is None or bench.reference.allows(whole) else None
 
 
 def attention(scores: Array, keep: Array, v: Array) -> Array:

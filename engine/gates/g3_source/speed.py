@@ -14,8 +14,11 @@ from typing import Any, Self
 from engine.cost.card import Card, card_of_arch
 from engine.cost.model import Prediction, bound_words, predict
 from engine.cost.plan import constants
+from engine.cost.scalar import read_late
 from engine.cuir.arch import arch_name
-from engine.cuir.nodes import Module
+from engine.cuir.nodes import Attr, Lambda, Module, stmt_call, walk
+from engine.cuir.ops.traits import ASYNC_MATMULS, MASKS
+from engine.cuir.printer import print_expr
 from engine.errors import CuBridgeError, InputError
 from engine.spec.recipes.kept_pairs import kept_share, mask_inputs
 from engine.spec.recipes.recipe import Recipe
@@ -83,7 +86,7 @@ class Speed:
     one card (`where`). `attentions` is how many of them the spec asks for, each as much work as the
     bare kernel's; `visited` how many pairs are visited for each kept one, `bound` what bounds it in
     words. `examples` says that example values stand for inputs of the mask, `problem` why nothing
-    is predicted."""
+    is predicted. `late` are arguments that a mask reads in a branch for each element."""
 
     us: float = 0.0
     bare_us: float = 0.0
@@ -93,6 +96,7 @@ class Speed:
     where: str = ""
     examples: bool = False
     problem: str = ""
+    late: str = ""
 
     @property
     def share(self) -> float:
@@ -148,6 +152,17 @@ def beside(bare: Module, target: Module, recipe: Recipe | None) -> Speed:
             now.microseconds, was.microseconds * max(1.0, was.flops / was.visited_flops),
             2 if recipe is not None and recipe.other else 1, now.visited_flops / now.flops,
             bound_words(now), f"{setting.card.title}, {setting.shape}", setting.examples,
+            late=_late(target),
         )  # fmt: skip
     except CuBridgeError as error:
         return Speed(problem=error.message)
+
+
+def _late(target: Module) -> str:
+    """What masks of warpgroups' scores read behind a branch for each element, as it is written."""
+    calls = [call for _, stmt in walk(target) if (call := stmt_call(stmt)) is not None]
+    if not any(call.fn in ASYNC_MATMULS for call in calls):
+        return ""
+    masks = [f for c in calls if c.fn in MASKS for f in c.args if isinstance(f, Lambda)]
+    late = frozenset[Attr]().union(*(read_late(f.body) for f in masks))
+    return " and ".join(sorted(map(print_expr, late)))

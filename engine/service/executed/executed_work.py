@@ -21,9 +21,9 @@ from engine.cuir.nodes import Module, Num
 from engine.errors import InputError, MissingTool, StoreError
 from engine.files import SOURCE_LIMIT, read_file, read_spec
 from engine.foreign.cases import complete
-from engine.foreign.check import Asked, kernels_of_cases
+from engine.foreign.check import Asked, kernels_of_cases, launcher_of
 from engine.foreign.includes import read_included
-from engine.foreign.launcher import Launcher, declaration, read_launcher
+from engine.foreign.launcher import Launcher, declaration
 from engine.foreign.overlay import below, overlaid
 from engine.foreign.package import MANIFEST, manifest_text
 from engine.foreign.probe.find import find
@@ -261,11 +261,9 @@ class ExecutedWork(Work):
 
     def launcher(self, recipe: Recipe) -> Launcher:
         """The source's launcher; the recipe's inputs have their dimensions."""
-        asked = self.package.asked
-        shapes = Reference(self.spec, Signature.of(recipe), None, {}).shapes
+        spec = Reference(self.spec, Signature.of(recipe), None, {})
         text = self.package.source.decode("utf-8", "surrogateescape")
-        return read_launcher(text, str(asked.source), asked.launcher, {**shapes, **asked.shapes},
-                             asked.dtype)  # fmt: skip
+        return launcher_of(self.package.asked, text, spec)
 
     def planned(self, recipe: Recipe, minus: str, folded: bool = True) -> list[Edit]:
         """The edits that carry a recipe.
@@ -279,7 +277,12 @@ class ExecutedWork(Work):
         source = self.package.asked.source.resolve()
         launcher, head = self.launcher(recipe), self.package.asked.sizes[0].get("D")
         return plan(recipe, hooks, self.files(), source, launcher, minus,
-                    head or self.package.asked.head_dim, folded)  # fmt: skip
+                    head or self.package.asked.head_dim, self._equal(launcher), folded)  # fmt: skip
+
+    def _equal(self, launcher: Launcher) -> bool:
+        """Whether there are as many rows as keys in every case."""
+        cases = [complete(launcher, case) for case in self.cases]
+        return all(case["Nq"] == case["Nk"] for case in cases)
 
     def by_rules(self, recipe: Recipe) -> list[Edit]:
         """The edits: of those that are right when they are executed, the first that are built
@@ -348,7 +351,7 @@ class ExecutedWork(Work):
     def _fewer_tiles(self, edits: list[Edit], ran: Ran, recipe: Recipe) -> Iterator[list[Edit]]:
         """The edits with the first of the loop's bounds that are right and save work, if any are;
         then those without."""
-        equal = not {"Nq", "Nk"} <= self.launcher(recipe).sizes
+        equal = self._equal(self.launcher(recipe))
         for fewer in fewer_tiles(recipe, self.places, self.files(), equal, edits):
             self.bench.progress("trying fewer tiles")
             less = self._right(fewer, recipe)
@@ -473,7 +476,7 @@ class ExecutedWork(Work):
     def _as_reference(self, recipe: Recipe) -> bool:
         """Whether the spec asks for the scores and the mask of the source's own reference."""
         own = self._own()
-        equal = not {"Nq", "Nk"} <= self.launcher(recipe).sizes
+        equal = self._equal(self.launcher(recipe))
         return own is None or same_effect(recipe, own, equal)
 
     def _masked(self, recipe: Recipe) -> bool:
@@ -482,7 +485,7 @@ class ExecutedWork(Work):
         if not all(hook.dropped for hook in self.places.edited):
             return False
         own, none = self._own(), replace(recipe, keep=Num(True))
-        equal = not {"Nq", "Nk"} <= self.launcher(recipe).sizes
+        equal = self._equal(self.launcher(recipe))
         dropped = not same_mask(recipe, none, equal)
         return dropped and own is not None and same_mask(recipe, own, equal)
 

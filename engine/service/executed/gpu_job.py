@@ -16,10 +16,10 @@ from engine.cuir.parser import parse_expr
 from engine.errors import InputError
 from engine.foreign.called import ENTRY, HEADER, Interface, interface_of, page_text
 from engine.foreign.cases import complete
-from engine.foreign.check import Asked
+from engine.foreign.check import Asked, launcher_of
 from engine.foreign.compile import STAND_INS
 from engine.foreign.includes import reached, read_included, roots_of
-from engine.foreign.launcher import Launcher, Parameter, read_launcher
+from engine.foreign.launcher import Launcher, Parameter
 from engine.foreign.reference import Reference, read_reference
 from engine.gpu.job import Contents, ForeignJob, keys_of
 from engine.graft.kernel import ExecutedKernel
@@ -71,8 +71,8 @@ def contents_of(
     asked = package.asked
     source = asked.source.resolve()
     own = read_reference(_given(asked), child, asked.options)
-    ours = interface_of(launcher_of(lowered.get(source, package.source), asked, spec))
-    theirs = interface_of(launcher_of(package.source, asked, own))
+    ours = interface_of(_launcher(lowered.get(source, package.source), asked, spec))
+    theirs = interface_of(_launcher(package.source, asked, own))
     carried = Carried(asked, lowered)
     page = page_text(ours, carried.page(source))
     files = {
@@ -157,11 +157,8 @@ def reference_of(path: Path, recipe: Recipe, options: Mapping[str, Any]) -> Refe
     return Reference(path, Signature.of(recipe), None, dict(said.scalars), dict(options))
 
 
-def launcher_of(source: bytes, asked: Asked, spec: Reference) -> Launcher:
-    text = source.decode("utf-8", "surrogateescape")
-    named = {name for sizes in asked.sizes for name in sizes}
-    return read_launcher(text, str(asked.source), asked.launcher, {**spec.shapes, **asked.shapes},
-                         asked.dtype, spec.scalars, spec.types, named)  # fmt: skip
+def _launcher(source: bytes, asked: Asked, spec: Reference) -> Launcher:
+    return launcher_of(asked, source.decode("utf-8", "surrogateescape"), spec)
 
 
 def binding_of(own: Interface, spec: Reference, asked: Asked) -> Binding:

@@ -174,4 +174,10 @@ def speed_words(speed: Speed, details: Mapping[str, Any]) -> str:
         f"It visits {speed.visited:.2f} pairs for each that the function keeps, and is bound by "
         f"{speed.bound}."
     )
+    if speed.late:
+        said.append(
+            f"Its mask reads {speed.late} behind `and`: such a read is not made ahead, so it is a "
+            "branch for each element of a tile. A name that holds what is read, assigned before "
+            "the loop over keys (`offset = args.Nk - args.Nq`), takes the branches away."
+        )
     return "\n".join([*said, *_use(details)])

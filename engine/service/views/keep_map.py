@@ -12,8 +12,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from engine.cuir.nodes import Module
 from engine.cuir.static.device_scalars import DeviceScalars
+from engine.scalar_algebra.arrays import values_of
 from engine.service.views.target_mask import TargetMask, TileClass
 from engine.spec.recipes.kept_pairs import (
     Table,
@@ -118,11 +121,21 @@ class KeepMap:
         return tuple(self.target.classes(i // self.tile[0])) if self.target is not None else ()
 
     def tile_class(self, i: int, j: int) -> TileClass:
-        """What the target's schedule does with the tile that holds (i, j)."""
-        if self.target is None:
-            return TileClass.PARTIAL
+        """What the target's schedule does with the tile that holds (i, j); without a target what a
+        schedule could do: skip a tile of which the spec keeps no pair."""
         rows, keys = self.tile
-        return self.target.classes(i // rows).get(j // keys, TileClass.SKIP)
+        if self.target is not None:
+            return self.target.classes(i // rows).get(j // keys, TileClass.SKIP)
+        top, left = i // rows * rows, j // keys * keys
+        own = np.arange(top, min(top + rows, self.queries))
+        others = np.arange(left, min(left + keys, self.keys))
+        at = {**self.sizes, "b": self.b, "h": self.h, "i": own[:, None], "j": others}
+        kept = values_of(self.recipe.keep, at)
+        if kept is None:  # what data says is asked for pair by pair
+            kept = [[self.wanted(row, key) for key in others.tolist()] for row in own.tolist()]
+        if not np.any(kept):
+            return TileClass.SKIP
+        return TileClass.FULL if np.all(kept) else TileClass.PARTIAL
 
     def _arguments(self, module: Module, binding: Binding) -> dict[str, Any]:
         """Every field of the argument struct that a mask may read."""

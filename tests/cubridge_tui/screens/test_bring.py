@@ -132,5 +132,38 @@ async def test_a_rows_number_chooses_it(
     assert await _picked(count, *keys) == (chosen, cursor)
 
 
-def test_a_folder_without_sources_says_so(tmp_path: Path) -> None:
-    assert bring.sources_in(tmp_path) == []
+async def test_what_is_offered_and_what_a_finding_opens(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for place in ("deep/theirs.cu", "mine/theirs.cu", "env/some.cu", "other.cuh"):
+        (tmp_path / place).parent.mkdir(exist_ok=True)
+        (tmp_path / place).write_text("int a;\nint b;\nint c;\n")
+    (tmp_path / "deep" / "own.py").write_text("def attention(q, k, v): ...\n")
+    (tmp_path / "mine" / "kernel.toml").write_text("[compile]\n")
+    (tmp_path / "env" / "pyvenv.cfg").write_text("")
+    said = "deep/theirs.cu:2: race: reads (block 0, thread 1)\nwhy\n  fix: that\n"
+    monkeypatch.setattr(bring, "run_cubridge", lambda *_: Finished(1, said, 1.0))
+    app = CuBridgeApp()
+    async with app.run_test(size=(80, 24)) as pilot:
+        await settled(app, pilot)
+        await pilot.press("i")
+        await settled(app, pilot)
+        text = screen_text(app)
+        assert "deep/theirs.cu" in text and "mine/" not in text and "env/" not in text
+        await pilot.press("slash", *"nowhere", "enter")
+        await settled(app, pilot)
+        assert "no row has it, and no file has that name" in screen_text(app)
+        await pilot.press("ctrl+u", *"other.cuh", "enter")  # a file that is not listed
+        await settled(app, pilot)
+        assert "What does other.cuh compute?" in screen_text(app)
+        await pilot.press("slash", *"deep/own", "enter", "enter")
+        await settled(app, pilot)
+        text = screen_text(app).replace("\n", " ")
+        assert "own.py" in text and text.rindex("--arch sm_90a") > text.rindex("deep/own.py")
+        await pilot.press("enter")
+        await settled(app, pilot)
+        await pilot.press("home", "enter")
+        await settled(app, pilot)
+        shown = app.screen.query_one(CodePane)
+        assert "theirs.cu:2" in screen_text(app) and shown.cursor == 1
+    app.close()

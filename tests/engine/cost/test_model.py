@@ -20,6 +20,7 @@ from engine.cuir.nodes import Module
 from engine.cuir.parser import parse_module
 from engine.cuir.printer import print_module
 from engine.errors import CuBridgeError, InputError
+from engine.gates.g3_source.speed import beside
 from engine.service.session.workbench import lift_any
 from engine.spec.recipes.recipe import Input
 from engine.transfer.rules import apply, plan
@@ -192,6 +193,22 @@ def test_each_column_that_a_mask_reads_costs_its_address() -> None:
     loads = 192 * 112 / 2
     for before, after in itertools.pairwise(tiles):
         assert 15 < (after - before) * 128 / loads < 24  # what is compared is in it
+
+
+def test_a_mask_that_reads_arguments_in_branches_is_slower() -> None:
+    """12 instructions more for each element, counted in machine code; and the wait for a load."""
+    keep = "j <= i + Nk - Nq and j >= i + Nk - Nq - 127"
+    base = lifted("flash_fwd_sm90")
+    *_, (_, named) = apply(base, plan(base, recipe(keep=keep)).steps)
+    text = print_module(named)
+    mask = "j <= i + offset and j >= i + offset - 127"
+    assert text.count(mask) == 1
+    late = parse_module(text.replace(mask, mask.replace("offset", "args.Nk - args.Nq")))
+    fast, slow = (predict(m, SIZES, H100).main.kinds[0] for m in (named, late))
+    assert 11 < (slow.cycles["vector"] - fast.cycles["vector"]) * 128 / (192 * 128) < 40
+    assert predict(late, SIZES, H100).microseconds > predict(named, SIZES, H100).microseconds
+    assert beside(base, late, None).late == "args.Nq"
+    assert beside(base, named, None).late == ""
 
 
 def test_nothing_to_launch_is_an_error() -> None:

@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.cost.card import card
-from engine.cost.scalar import COLUMN, ELEMENT, ROW, Lanes, expression_cost, functions
+from engine.cost.scalar import (
+    COLUMN,
+    ELEMENT,
+    ROW,
+    Lanes,
+    expression_cost,
+    functions,
+    read_late,
+)
 from engine.cuir.functions import FUNCTIONS
 from engine.cuir.nodes import Call, Expr
 from engine.cuir.parser import parse_expr
@@ -46,6 +54,21 @@ def count(text: str) -> tuple[float, float, float]:
 )
 def test_counts(text: str, want: tuple[float, float, float]) -> None:
     assert count(text) == want
+
+
+@pytest.mark.parametrize(
+    ("text", "want"),
+    [
+        # Counted in the machine code of masks: branches in the last two alone.
+        ("j < args.Nk and j <= i + args.Nk - args.Nq", ""),
+        ("j < args.Nk and j <= i + offset and j >= i + offset - 127", ""),
+        ("(j < args.Nk) & (j <= i + args.Nk - args.Nq) & (j > i)", ""),
+        ("j < args.Nk and j <= i + args.Nk - args.Nq and j > i", "Nq"),
+        ("j < n and (j <= i + args.Nk or j > args.Nq)", "Nk Nq"),
+    ],
+)
+def test_what_a_condition_reads_where_its_first_part_leaves_it_open(text: str, want: str) -> None:
+    assert {field.field for field in read_late(parse_expr(text))} == set(want.split())
 
 
 def test_a_load_per_element_touches_eight_lines() -> None:

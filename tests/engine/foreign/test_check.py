@@ -101,6 +101,60 @@ def test_a_seeded_race_and_a_bound_are_at_their_lines(
     assert out["g1"] is None and not case["compared"] and case["sizes"]["N"] == 40
 
 
+def test_a_finding_is_at_the_call_and_told_once_with_its_cases(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    helper = "__device__ __forceinline__ void put(float* to, float x) {\n  *to = x;\n}\n"
+    text = replaced(KERNEL, "__global__", f"{helper}__global__")
+    text = replaced(text, "    s[j] = x * scale;", "    put(&s[j + N], x);\n    put(&s[j - N], x);")
+    path = write(tmp_path, text + LAUNCH)
+    assert main(["check", path, *CASE, "--sizes", "B=1 Hq=1 N=20 D=8"]) == 1
+    said = capsys.readouterr().out
+    for call in ("put(&s[j + N]", "put(&s[j - N]"):
+        assert said.count(f"{path}:{line_of(text, call)}: out of bounds: ") == 1
+    assert said.count(f"\n    inlined there: {path}:{line_of(text, '*to = x')}\n") == 2
+    assert said.count("\n    in all cases\n") >= 2
+    assert said.splitlines()[-1].startswith(f"{path}: ")
+    assert said.splitlines()[-1].endswith(" findings, in 2 of 2 cases")
+
+
+def test_a_kernel_that_no_size_launches_is_named_and_the_others_pass(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = replaced(KERNEL, "__global__", "template <int kPart, bool kHalf> __global__")
+    run = """\
+void run(dim3 grid, int bytes, bool half, const float* q, const float* k, const float* v, float* o,
+         float* lse, int N, int D, float scale) {
+  if (half) attention<2, true><<<grid, 64, bytes>>>(q, k, v, o, lse, N, D, scale);
+  else attention<1, false><<<grid, 64, bytes>>>(q, k, v, o, lse, N, D, scale);
+}
+"""
+    launch = replaced(LAUNCH, "attention<<<dim3(N, B * Hq), 64, N * sizeof(float)>>>(",
+                      "run(dim3(N, B * Hq), N * sizeof(float), false, ")  # fmt: skip
+    path = write(tmp_path, text + run + launch)
+    assert main(["check", path, *CASE, "--reference", "full"]) == 0
+    said = capsys.readouterr()
+    last = said.out.splitlines()[-1]
+    assert last.startswith(
+        f"{path}: G1 passes: equal to full.py in 2 cases, no findings; not run: "
+    )
+    assert "attention<2, true> at theirs.cu:2: no size" in last and "_Z" not in said.out + said.err
+
+
+def test_an_early_read_is_told_with_the_waits_of_its_kernel(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (Path(__file__).parent / "kernels/mma.cu").read_text()
+    wait = 'asm volatile("cp.async.wait_group 1;" ::: "memory");'
+    path = write(tmp_path, replaced(text, wait, ""))
+    sizes = ["--sizes", "B=1 Hq=1 Hkv=1 Nq=16 Nk=64 D=64"]
+    assert main(["check", path, "--arch", "sm_80", *sizes]) == 1
+    said = capsys.readouterr().out
+    waits = line_of(text, "cp.async.wait_group 0")
+    assert "early read" in said and f"copies are waited for at {path}:{waits}\n" in said
+    assert "copies are committed at " in said
+
+
 def test_a_missing_fence_is_at_its_lines(capsys: pytest.CaptureFixture[str]) -> None:
     source = Path(__file__).with_name("bulk_store.cu")
     assert main(["check", str(source), "--sizes", "B=1 Hq=1 N=3 D=64"]) == 1

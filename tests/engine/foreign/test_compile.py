@@ -11,8 +11,9 @@ import pytest
 
 from engine.build.tools.toolchain import find_toolchain
 from engine.errors import CuBridgeError
-from engine.foreign.compile import DoesNotCompile, Flags, advice, compile_kernel
+from engine.foreign.compile import Compiled, DoesNotCompile, Flags, advice, compile_kernel
 from engine.foreign.launcher import read_launcher
+from engine.foreign.record import launched
 
 SOURCE = """\
 #include "part.cuh"
@@ -54,6 +55,28 @@ def test_an_equal_build_is_not_made_again(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(DoesNotCompile, match="does not compile"):
         compile_kernel(source, entry, flags, none, folders[3])
     assert len(list((tmp_path / "cache").rglob("recorder.o"))) == 1  # for all of them
+
+
+def test_names_of_an_anonymous_namespace_are_of_every_build(tmp_path: Path) -> None:
+    """nvcc puts digits into them that differ with folder and flags: a kernel is launched by its
+    name, and probing compiles it a second time."""
+    try:
+        tools = find_toolchain()
+    except CuBridgeError:
+        pytest.skip("nvcc compiles the kernel of this test")
+    text = SOURCE.replace('#include "part.cuh"\n', f"namespace {{ {PART}")
+    text = text.replace("\nvoid launch", "}\nvoid launch")
+    (tmp_path / "theirs.cu").write_text(text, "utf-8")
+    entry = read_launcher(text, "theirs.cu", "launch", {}, "f32")
+    made: list[Compiled] = []
+    for name, flags in (("a", ()), ("b", ("X",))):
+        (tmp_path / name).mkdir()
+        made.append(compile_kernel(tmp_path / "theirs.cu", entry, Flags("sm_80", macros=flags),
+                                   tools, tmp_path / name))  # fmt: skip
+    one, two = made
+    assert set(one.module.kernels) == set(two.module.kernels)
+    mixed = replace(two, module=one.module)  # what is observed is of another build than the program
+    assert launched(mixed, entry, {"N": 32}, {}, "sm_80", tmp_path) == set(one.module.kernels)
 
 
 @pytest.mark.parametrize(

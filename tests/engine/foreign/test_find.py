@@ -101,7 +101,7 @@ def test_a_plain_kernel_and_its_renamed_twin(tmp_path: Path) -> None:
     (place,) = found.hooks[0].places
     assert (place.file.name, place.line, place.variable) == ("theirs.cu", 10, "x")
     assert dict(place.coordinates) == {"b": "b", "h": "h", "i": "i", "j": "j"}
-    assert dict(place.sizes) == {"Hq": "heads", "Hkv": "heads", "Nq": "N", "Nk": "N"}
+    assert dict(place.sizes) == {"Hq": "heads", "Hkv": "heads", "Nq": "N"}
     assert set(place.signed) == {*place.coordinates, *place.sizes}  # all of them ints
     assert place.to_score == "1.0f"
     assert ROWS.encode()[: place.after].endswith(b"x *= scale;")

@@ -84,6 +84,22 @@ def test_what_a_name_does_not_say_is_refused_at_its_line(
     assert caught.value.where is not None and caught.value.where.line == line
 
 
+def test_all_that_names_do_not_say_is_in_one_message() -> None:
+    with pytest.raises(InputError) as caught:
+        read("void launch(float* q, float* bias, int stages, float eps, bool causal) {}")
+    error = caught.value
+    assert "what are stages, causal? a whole number is one of B, Hq" in error.message
+    assert "what is bias?" in error.message and "what is eps?" in error.message
+    assert '--sizes "stages=1 causal=1"' in (error.fix or "")
+
+
+def test_usual_names_of_dimensions_are_known() -> None:
+    sizes = ("batch", "heads_q", "num_heads_kv", "len_q", "seqlen_k", "head_dim", "heads")
+    text = f"void launch({', '.join(f'int {name}' for name in sizes)}) {{}}"
+    means = [p.means for p in read(text, sizes=("heads",)).parameters]
+    assert means == ["B", "Hq", "Hkv", "Nq", "Nk", "D", "Hq"]
+
+
 def test_a_missing_launcher_is_drafted() -> None:
     text = (
         "template <int D> __global__ void fwd(const float* __restrict__ Q, const float* K, "

@@ -4,6 +4,7 @@ not."""
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -15,8 +16,9 @@ from engine.foreign.numbers.first import First, first_wrong
 from engine.foreign.numbers.flow import Flow
 from engine.foreign.numbers.told import elements, pattern, ranges
 from engine.foreign.numbers.watched import Part, Step, watched
+from engine.foreign.numbers.where import Place, Places, listed, told_places
 from engine.ptx.parser import parse_module
-from engine.ptx.syntax import Instruction, Register
+from engine.ptx.syntax import Instruction, Kernel, Location, Module, Register
 from tests.engine.foreign.test_check import CASE, KERNEL, LAUNCH, line_of, replaced, write
 from tests.engine.ptx.kernels import NVCC
 
@@ -58,9 +60,41 @@ def test_an_output_that_is_right_until_it_is_stored_says_where(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     said = check(tmp_path, capsys, replaced(KERNEL, "o[d] = x / l", "o[d ^ 1] = x / l"))
-    assert any("the rows' sums" in line and ", O (" in line for line in said)
+    assert any("the rows' sums" in line and ", O before it is stored (" in line for line in said)
     after = next(line for line in said if "what comes next" in line)
     assert after.endswith(str(line_of(KERNEL, "o[d] =")))
+
+
+@with_nvcc
+def test_a_causal_mask_is_told_and_not_the_scores_that_it_drops(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Keys behind a row's tile are never looked at; what they would give is not missing."""
+    new = "s[j] = j <= i - i % 16 / 8 * 4 ? x * scale : -INFINITY"
+    text = replaced(KERNEL, "s[j] = x * scale", new)
+    text = replaced(text, "int i = blockIdx.x,", "int i = blockIdx.x, E = min(N, i / 8 * 8 + 8),")
+    text = text.replace("j < N; j", "j < E; j")
+    assert main(["check", write(tmp_path, text + LAUNCH), *CASE, "--reference", "causal"]) == 1
+    said = capsys.readouterr().out.splitlines()
+    assert any("the reference's: the scores (" in line for line in said)
+    wrong = next(line for line in said if "the first that are not" in line)
+    assert "the mask (" in wrong and "i 8 to 15 of each 16" in wrong
+    assert "one is dropped that counts" in wrong and not any("not found" in line for line in said)
+    way = next(line for line in said if "what is dropped is decided at" in line)
+    assert str(line_of(text, "s[j] = j <= i")) in re.findall(r"\d+", way.rpartition(" at ")[2])
+
+
+@with_nvcc
+def test_a_nan_is_told_where_it_is_first_made(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = replaced(KERNEL, "  for (int j = 0; j < N; j++) l +=",
+                    "  if (i < 8) m = INFINITY;\n  for (int j = 0; j < N; j++) l +=")  # fmt: skip
+    said = check(tmp_path, capsys, text)
+    (line,) = [line for line in said if "NaN" in line]
+    assert line.startswith("    NaN in O (i 0 to 7) is first made at ")
+    assert line.endswith(f":{line_of(text, 'o[d] = x / l')}")
+    assert not any("the reference's" in line for line in said)
 
 
 @with_nvcc
@@ -107,7 +141,7 @@ def test_rows_that_no_block_takes_lead_to_the_blocks_number(
     assert main(["check", write(tmp_path, KERNEL + launch), *CASE, "--reference", "full"]) == 1
     said = capsys.readouterr().out.splitlines()
     assert "(i 32 to 39; nothing wrote them)" in said[0]
-    there = next(line for line in said if "blocks are told apart" in line)
+    there = next(line for line in said if "what a block takes" in line)
     assert str(line_of(KERNEL, "blockIdx")) in there
 
 
@@ -130,14 +164,14 @@ def attention() -> Attention:
     return Attention(products, products, np.ones(products.shape, np.bool_), o)
 
 
-def found(*values: np.ndarray) -> First:
+def found(*values: np.ndarray, wrong: Mapping[str, np.ndarray] | None = None) -> First:
     """What instructions that made these numbers, one after the other, are told to be."""
     steps = []
     for n, value in enumerate(values):
         at = Instruction("add", ("f32",), (), None, n, None)
         flat = value.astype(np.float32).astype(np.float64).reshape(-1)
         steps.append(Step((Part("k", at, f"%f{n}", flat, np.arange(flat.size), flat),)))
-    return first_wrong(attention(), steps)
+    return first_wrong(attention(), steps, wrong)
 
 
 def test_numbers_are_told_by_their_values_alone() -> None:
@@ -149,6 +183,38 @@ def test_numbers_are_told_by_their_values_alone() -> None:
     wrong = found(spec.scores, rows).wrong
     assert wrong is not None and np.argwhere(wrong.lacks).tolist() == [[0, 1, 3]]
     assert wrong.others == pytest.approx([rows[0, 1, 3]])
+
+
+def test_what_rows_lack_that_come_out_right_is_not_told() -> None:
+    spec = attention()
+    rows = np.exp(spec.scores - spec.scores.max(-1, keepdims=True)).sum(-1)
+    rows[0, 1, 3] *= 1.1
+    for wrong, told in ((3, True), (5, False)):
+        elements = np.zeros(spec.o.shape, np.bool_)
+        elements[0, 1, wrong, 2] = True
+        said = found(spec.scores, rows, wrong={"o": elements})
+        assert (said.wrong is not None) == told
+        assert ("the rows' sums" in [m.kind.name for m in said.right]) != told
+
+
+def test_places_are_told_by_lines_with_those_inlined_there() -> None:
+    assert listed(["a.cu:3", "a.cu:4", "a.cu:5", "b.h:9"]) == "a.cu:3 to 5, b.h:9"
+    assert listed(["a.cu:7", "a.cu:8"], "a.cu:1") == "7, 8"
+    assert str(Place("a.cu:1", ("a.cu:7", "b.h:2"))) == "a.cu:1 (there 7, b.h:2)"
+
+
+def test_a_place_is_the_call_in_the_authors_function_and_not_the_call_of_all_of_it() -> None:
+    """Line 91 calls what is most of the kernel; there line 21 calls what line 30 is of."""
+    whole = Location("/a.cu", 91)
+    inner = Location("/a.cu", 30, Location("/a.cu", 21, whole))
+    lines = [Location("/a.cu", 90), Location("/a.cu", 20, whole), Location("/b.h", 7, inner), inner]
+    code = [Instruction("add", ("u32",), (), None, n, at) for n, at in enumerate(lines)]
+    kernel = Kernel("k", (), {}, (), (*code, code[1], code[1]), {})
+    where = Places(Module("", {"k": kernel}, ()), Path("/a.cu"))
+    assert list(map(str, map(where, code))) == [
+        "/a.cu:90", "/a.cu:20", "/a.cu:21 (there 30)", "/a.cu:21 (there 30)",
+    ]  # fmt: skip
+    assert told_places(code, where) == "/a.cu:20, 21 (there 30), 90"
 
 
 def test_what_is_hit_by_chance_is_nothing() -> None:

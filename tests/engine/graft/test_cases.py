@@ -41,6 +41,11 @@ def test_each_place_is_reached_by_a_case() -> None:
     longer = {**CASE, "N": 256, "D": 32}
     assert reaching([hook], [CASE, longer])[2] == {**CASE, "N": 128}
     assert reaching([hook, other], [CASE])[2] == {**CASE, "N": 192, "D": 32}
+    again = {**probed, "Nq": 96, "Nk": 160, "Hq": 4}
+    apart = Hook((), 1.0, 1.0, 1, "", again=again)  # what probing told apart, a case does, too
+    square = {"B": 1, "Hq": 2, "Hkv": 2, "Nq": 64, "Nk": 64, "D": 16}
+    assert reaching([apart], [square]) == [square, {**square, "Nk": 128, "Hq": 4}]
+    assert reaching([apart], [{**square, "Nk": 96, "Hkv": 1}]) == [{**square, "Nk": 96, "Hkv": 1}]
     assert reaching([Hook((), 1.0, 1.0, 1, "")], [CASE]) == [
         CASE
     ]  # kept before it was written down

@@ -54,7 +54,7 @@ def test_a_head_size_that_the_launcher_is_not_told_is_a_number() -> None:
                   ("i", "j"))  # fmt: skip
     entry = read_launcher(FIXED.decode(), "a.cu", "launch", {}, "f32")
     (edit,) = plan(recipe("x * rsqrt(D)", "j < i + D"), [Hook((place,), 1, 1, 1, "seen")],
-                   {file: FIXED}, file, entry, "-INFINITY", 48)  # fmt: skip
+                   {file: FIXED}, file, entry, "-INFINITY", 48, True)  # fmt: skip
     assert edit.text == "\n  if (j >= i + 48) s = -INFINITY;"
 
 
@@ -89,7 +89,7 @@ def test_what_is_written_for_two_instantiations_is_right_in_both() -> None:
 
     def made(hooks: list[Hook]) -> str:
         capped = recipe("tanh(x * rsqrt(D))", "True")
-        (edit,) = plan(capped, hooks, {file: TWO}, file, entry, "-INFINITY", 64)
+        (edit,) = plan(capped, hooks, {file: TWO}, file, entry, "-INFINITY", 64, True)
         return edit.text
 
     both = of_two(("0.125f", "rsqrtf(float(D))"), ("0.0883883476f", "rsqrtf(float(D))"))
@@ -100,4 +100,5 @@ def test_what_is_written_for_two_instantiations_is_right_in_both() -> None:
     moved = of_two(("1.0f",), ("1.0f",), "i + 8")  # the row has no one text, and none is needed
     assert made(moved) == "\n  s = tanhf(s);"
     with pytest.raises(TransferError, match="nothing in scope there is row"):
-        plan(recipe("x * rsqrt(D)", "j <= i"), moved, {file: TWO}, file, entry, "-INFINITY", 64)
+        masked = recipe("x * rsqrt(D)", "j <= i")
+        plan(masked, moved, {file: TWO}, file, entry, "-INFINITY", 64, True)

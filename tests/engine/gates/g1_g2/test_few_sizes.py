@@ -34,13 +34,17 @@ class Proposed:
 
     def without(self, *words: str) -> Module:
         """The target without the hunks whose new text has any of these words."""
-        hunks = self.proposal.hunks
-        taken = {
-            h.id: Decision(h.id, DecisionKind.ACCEPTED, "")
-            for h in hunks
-            if not any(word in h.after for word in words)
-        }
-        assert len(taken) < len(hunks) or not words
+        gone = [id for word in words for id in self.hunks(word)]
+        assert gone or not words
+        return self.without_hunks(*gone)
+
+    def hunks(self, word: str) -> list[str]:
+        """The hunks whose new text has the word."""
+        return [h.id for h in self.proposal.hunks if word in h.after]
+
+    def without_hunks(self, *gone: str) -> Module:
+        kept = (h.id for h in self.proposal.hunks if h.id not in gone)
+        taken = {id: Decision(id, DecisionKind.ACCEPTED, "") for id in kept}
         return legal(compose(self.base, self.target, self.proposal, taken))
 
 
@@ -83,6 +87,18 @@ def test_a_block_comes_to_its_third_piece_of_work() -> None:
     found = tried(plan.without("arrive(next_empty"), recipe, plan.binding)
     assert found.checks and found.fault.startswith("it hangs, nothing ends this wait: wait(")
     assert "wait(next_empty[turn % 2]" in found.fault
+
+
+def test_warps_that_do_not_take_the_same_piece_of_work() -> None:
+    """One half of a block goes by tickets, the other over the grid: the same where one block runs
+    alone, or all take turns."""
+    recipe = VARIANTS["document"]
+    plan = proposed(lifted("flash_fwd_sm90"), recipe)
+    loops = plan.hunks("then(next)")
+    assert len(loops) == 2
+    for loop in loops:
+        found = tried(plan.without_hunks(loop), recipe, plan.binding)
+        assert found.fault.startswith("it hangs, nothing ends this wait: wait(q_full[group]")
 
 
 @pytest.mark.parametrize(

@@ -134,3 +134,10 @@ def test_the_speed_says_what_it_is_beside() -> None:
     text = speed_words(Speed(2000.0, 900.0, 2, 1.5, "latency", "H100, S 8192"), {})
     assert "2,000 us" in text and "900 us" in text and "0.90 of the base module's speed" in text
     assert "2 attentions" in text and "1.50 pairs" in text and "bound by latency" in text
+    assert "behind `and`" not in text
+
+
+def test_the_speed_names_what_a_mask_reads_in_a_branch() -> None:
+    text = speed_words(Speed(380.0, 900.0, late="args.Nq and args.window"), {})
+    assert "Its mask reads args.Nq and args.window behind `and`" in text
+    assert "a branch for each element" in text and "before the loop over keys" in text

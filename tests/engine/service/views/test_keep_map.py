@@ -122,6 +122,10 @@ def test_without_a_target_the_spec_alone_is_drawn() -> None:
     picture = KeepMap(recipe(keep="j <= i"), None, None, sizes(5, 7))
     assert [p.wanted for p in picture.row(2)] == [True] * 3 + [False] * 4
     assert picture.tile == (64, 64)
+    large = KeepMap(recipe(keep="j <= i"), None, None, sizes(150, 190), tile=(64, 64))
+    tiles = [[large.tile_class(i, j).name for j in (0, 64, 128)] for i in (0, 64, 128)]
+    assert tiles == [["PARTIAL", "SKIP", "SKIP"], ["FULL", "PARTIAL", "SKIP"],
+                     ["FULL", "FULL", "PARTIAL"]]  # fmt: skip
 
 
 def test_what_cannot_be_drawn_says_so() -> None:

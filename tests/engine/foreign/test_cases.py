@@ -1,0 +1,68 @@
+"""The cases that a kernel is run in: as a person gave them, and what is added."""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+
+from engine.errors import InputError
+from engine.foreign.cases import Case, cases_of, complete, unlike, usual_cases
+from engine.foreign.launcher import read_launcher
+
+POINTERS = "const float* q, const float* k, const float* v, float* o, "
+APART = read_launcher(
+    f"void launch({POINTERS}int batch, int Hq, int Hkv, int len_q, int len_k, int D, bool causal) "
+    "{}",
+    "a.cu", "launch", {}, "f32", sizes=("causal",),
+)  # fmt: skip
+ONE = read_launcher(
+    f"void launch({POINTERS}int B, int Hq, int N, int D) {{}}", "a.cu", "launch", {}, "f32"
+)
+SQUARE = {"B": 1, "Hq": 2, "Hkv": 2, "Nq": 16, "Nk": 16, "D": 8, "causal": 1}
+
+
+def test_a_flag_alone_keeps_the_usual_cases() -> None:
+    usual = usual_cases(APART, 64, None)
+    assert [c.sizes for c in cases_of(APART, [{"causal": 1}], ("random",), 64, None)] == [
+        {**c.sizes, "causal": 1} for c in usual
+    ]
+    narrow = cases_of(APART, [{"D": 32, "causal": 0}], ("random",), 64, None)
+    assert {c.sizes["D"] for c in narrow} == {32} and len(narrow) == len(usual)
+    assert cases_of(APART, [], ("random",), 64, None) == usual
+    kinds = cases_of(APART, [SQUARE], ("random", "peaked"), 64, None)
+    assert [(c.sizes, c.values) for c in kinds] == [(SQUARE, "random"), (SQUARE, "peaked")]
+    named = {"len_q": 16, "len_k": 16, **{n: s for n, s in SQUARE.items() if n not in ("Nq", "Nk")}}
+    (case,) = cases_of(APART, [named], ("random",), 64, None)
+    assert complete(APART, case.sizes)["Nk"] == 16
+
+
+def test_an_unknown_size_is_refused() -> None:
+    with pytest.raises(InputError, match="launch has no size head") as caught:
+        cases_of(APART, [{**SQUARE, "head": 3}], ("random",), 64, None)
+    assert "batch, Hq, Hkv, len_q, len_k, D, causal" in (caught.value.fix or "")
+
+
+def test_half_a_case_is_answered_with_a_whole_one_that_can_be_typed() -> None:
+    with pytest.raises(InputError, match="no size for D, Dv, Hkv, Hq, causal") as caught:
+        complete(APART, {"Nq": 40})
+    words = shlex.split((caught.value.fix or "").split("--sizes ")[1])[0].split()
+    given = {name: int(size) for name, size in (word.split("=") for word in words)}
+    assert given["Nq"] == given["Nk"] == 40 and given["D"] == 64 and given["causal"] == 1
+    complete(APART, given)
+
+
+def test_a_case_is_added_that_tells_apart_what_all_others_have_alike() -> None:
+    def allowed(sizes: object) -> bool:
+        return True
+
+    added = unlike(APART, [Case(SQUARE)], allowed)
+    assert added is not None
+    assert added.sizes == {**SQUARE, "Nk": 32, "Hq": 4}
+    assert unlike(APART, [Case(SQUARE), added], allowed) is None
+    other = unlike(APART, [Case(SQUARE)], lambda s: s["Nk"] <= s["Nq"])
+    assert other is not None and other.sizes["Nq"] == 32  # what the reference allows
+    assert (
+        unlike(APART, [Case(SQUARE)], lambda s: s["Nk"] == s["Nq"] and s["Hq"] == s["Hkv"]) is None
+    )
+    assert unlike(ONE, [Case({"B": 1, "Hq": 2, "N": 16, "D": 8})], allowed) is None
