@@ -93,7 +93,7 @@ def led(
     """The instructions that led to a finding, each kind with its words."""
     if finding.kind in ADDRESSED:
         yield "its address is made at", origin(module, [finding.at])
-    if finding.kind in ("early read", "race"):
+    if finding.kind == "early read" or (finding.kind == "race" and "shared" in finding.words):
         yield from _orders(finding, module)
     if finding.kind == "deadlock":
         yield "whether threads come there is decided by", reached_by(module, finding.at)

@@ -25,6 +25,7 @@ class _Phase:
     expected: int | None = None  # None: all threads of the block that have not ended
     waiting: list[int] = field(default_factory=list)
     number: int = 0
+    came: dict[int, Instruction] = field(default_factory=dict)  # where each warp's lanes did
 
 
 class Barriers:
@@ -51,6 +52,8 @@ class Barriers:
             threads = lanes.threads[here]
             phase = self._phase(block, name, count, at, lanes)
             warps = np.unique(threads // WARP)
+            if at.name == "bar" or at.has("aligned"):
+                self._apart(warps, phase, at)
             machine.clocks.release(warps, phase.clock)
             # Barriers with a count are of whole warps: ended threads count as arrived.
             phase.arrived += len(threads) if count is None else WARP * len(warps)
@@ -75,6 +78,14 @@ class Barriers:
             if len(counts) > 1 or int(counts[0]) % WARP or not int(counts[0]):
                 words = f"{', '.join(map(str, counts))} threads are no number of whole warps"
                 report("barrier misuse", at, words, lanes)
+
+    def _apart(self, warps: Array, phase: _Phase, at: Instruction) -> None:
+        """A finding where lanes of one warp come to one barrier at several instructions."""
+        for warp in warps.tolist():
+            other = phase.came.setdefault(warp, at)
+            if other is not at:
+                words = "lanes of one warp come to a barrier here, others at another instruction"
+                self.machine.memory.report("divergent collective", at, words, warp * WARP, other)
 
     def _phase(
         self, block: int, name: int, count: int | None, at: Instruction, lanes: Lanes

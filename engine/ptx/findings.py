@@ -61,7 +61,7 @@ KINDS = {
     "input written": "an input of the launcher is another one after it",
     "undefined value": "a value that nothing wrote decides an address, a branch or an output",
     "deadlock": "no thread can go on",
-    "divergent collective": "a part of a warp reached an instruction that needs all of it",
+    "divergent collective": "not all of a warp, or of a mask, came to what they execute together",
     "trap": "the kernel stopped itself: a trap or a failed device assertion",
     "barrier misuse": "an mbarrier or a barrier is used in a way that the ISA leaves undefined",
 }

@@ -7,7 +7,7 @@ alignment, and against what other agents did there (`ordering`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -257,6 +257,8 @@ class Memory:
         if each > 1:
             granules = (granules[:, None] + self.counted[:each]).reshape(-1)
         party = self.clocks.party(lanes, kind, each, lane)
+        if space == "global" and at.has("volatile"):
+            party = replace(party, volatile=True)
         history = self.history[space]
         if write:
             conflict = history.write(granules, party, at.line)

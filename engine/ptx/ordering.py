@@ -16,7 +16,7 @@ of now comes before what the same lane does next, and before nothing else that l
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -72,14 +72,17 @@ class Between:
         if writes:
             _join(here, self.passed.get(block, {}) | {block: offered.copy()})
 
-    def unknown(self, now: Array, then: Array, agents: Array, stamps: Array) -> Array:
-        """Which accesses of the blocks `then` the blocks `now` do not know of."""
+    def unknown(
+        self, now: Array, then: Array, agents: Array, stamps: Array, *, volatile: bool
+    ) -> Array:
+        """Which accesses of the blocks `then` the blocks `now` do not know of. A volatile load is
+        behind what its block met without a fence."""
         out = np.ones(len(now), np.bool_)
         for a, b in sorted({*zip(now.tolist(), then.tolist(), strict=True)}):
-            clock = self.known.get(a, {}).get(b)
-            if clock is not None:
-                here = (now == a) & (then == b)
-                out[here] = stamps[here] >> LANES > clock[agents[here]]
+            for view in (self.known, self.met) if volatile else (self.known,):
+                if (clock := view.get(a, {}).get(b)) is not None:
+                    here = (now == a) & (then == b)
+                    out[here] &= stamps[here] >> LANES > clock[agents[here]]
         return out
 
 
@@ -205,6 +208,7 @@ class Party:
         agent: its agent's number, and `warp` its warp's number, in the block.
         block: the block's number in the grid.
         stamp: epoch and lane as one number, 64 * epoch + lane.
+        volatile: whether it reads memory itself, and no copy of it that is nearer.
     """
 
     kind: int
@@ -213,6 +217,7 @@ class Party:
     warp: Array
     block: Array
     stamp: Array
+    volatile: bool = field(default=False, kw_only=True)
 
     def follows(self, agents: Array, stamps: Array) -> Array:
         """Which accesses of this warp's epoch of now come before this one by the program's order:
@@ -283,7 +288,8 @@ class History:
             return elsewhere
         out = elsewhere.copy()
         out[elsewhere] = between.unknown(
-            *(x[elsewhere] for x in (party.block, block, agent, stamps))
+            *(x[elsewhere] for x in (party.block, block, agent, stamps)),
+            volatile=party.volatile,
         )
         return out
 

@@ -66,7 +66,7 @@ _INTEGER = re.compile(r"[-+]?(?:0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)U?$")
 _SPECIAL = re.compile(r"%(?:n?tid|n?ctaid|nctaid|cluster_n?ctaid|cluster_ctarank|cluster_nctarank|"
                       r"n?clusterid|is_explicit_cluster|laneid|warpid|nwarpid|smid|nsmid|clock|"
                       r"clock64|clock_hi|globaltimer|globaltimer_lo|globaltimer_hi|lanemask_\w+|dynamic_smem_size|total_smem_size|"
-                      r"reserved_smem_offset_\w+)"
+                      r"reserved_smem_offset_\w+|envreg\d+)"
                       r"(?:\.[xyz])?$")  # fmt: skip
 _HEADERS = (".version", ".address_size", ".target", ".pragma", ".section", ".noreturn")
 

@@ -53,8 +53,8 @@ ROOMS: Mapping[str, tuple[str, ...]] = {
     ),
     "sessions": (BASE,),
     "service": (
-        BASE, "llm", "cuir", "lift", "lower", "build", "cost", "spec", "child", "foreign",
-        "transfer", "worker", "gates", "graft", "gpu", "package", "sessions",
+        BASE, "llm", "cuir", "scalar_algebra", "lift", "lower", "build", "cost", "spec", "child",
+        "foreign", "transfer", "worker", "gates", "graft", "gpu", "package", "sessions",
     ),
     "cubridge_tui": (
         BASE, "report", "llm", "cuir", "lift", "lower", "cost", "spec", "child", "ptx", "foreign",

@@ -18,6 +18,7 @@ _MOST_TOGETHER = 3  # places of one hook
 _MOST_CLASSES = 12
 _MOST_PLACES = 8
 _OF_A_CLASS = 2
+_LOG2E = float(np.log2(np.e))
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +43,7 @@ class Held:
 
     def factor_at(self, scale: float, own: float) -> float:
         """The factor where the softmax's scale is another one than `own`, at which it was found."""
-        return self.factor if self.factor == 1 else self.factor / own * scale
+        return self.factor if self.factor in (1.0, _LOG2E) else self.factor / own * scale
 
 
 def held(look: int, track: Track, codes: Codes, factors: Sequence[float]) -> Held | str:
@@ -176,5 +177,4 @@ def covers(found: Sequence[Held], needed: Array) -> Iterator[tuple[Held, ...]]:
 
 def factors(scale: float) -> Mapping[float, str]:
     """What may multiply q . k, and how that is said."""
-    return {scale: "scale", 1.0: "1", scale * float(np.log2(np.e)): "scale * log2(e)",
-            float(np.log2(np.e)): "log2(e)"}  # fmt: skip
+    return {scale: "scale", 1.0: "1", scale * _LOG2E: "scale * log2(e)", _LOG2E: "log2(e)"}

@@ -164,14 +164,16 @@ class _Search:
         tried = probing_sizes(self.bench)
         while tried:
             sizes, others = tried.pop(0)
-            self.said(f"probing at {_words(sizes)}")
+            few = self.bench.fewer(self.base, sizes)
+            self.said(f"probing at {_words(few)}")
             try:
-                seen, executed = self.codes(first, sizes)
+                Codes(sizes).inputs()  # refused where all heads' pairs are not told apart
+                seen, executed = self.codes(first, few)
             except InputError as error:
                 why = why or str(error)
                 continue
-            codes = Codes(sizes)
-            scale = self.bench.scale(sizes)
+            codes = Codes(few)
+            scale = self.bench.scale(few)
             all_held: list[Held] = []
             self.refused.clear()
             for number, track in seen.items():
@@ -191,11 +193,13 @@ class _Search:
                 if tile.least > sizes["Nk"] and longer:
                     tried, why = longer, ""
                     continue
-                needed = kept(self.bench, self.base, sizes)
-                few = self.bench.fewer(self.base, sizes)
+                needed = kept(self.bench, self.base, few)
+                at = self.bench.scale(sizes)
+                near = [replace(h, factor=h.factor_at(at, scale))
+                        for h in worth(all_held, scale, needed.reshape(-1))]  # fmt: skip
                 return _Near(
-                    sizes, others, worth(all_held, scale, needed.reshape(-1)), executed, needed,
-                    few, needed if few == sizes else kept(self.bench, self.base, few),
+                    sizes, others, near, executed,
+                    needed if few == sizes else kept(self.bench, self.base, sizes), few, needed,
                 )  # fmt: skip
             if not self.refused:  # nothing looked like scores: other sizes show no more
                 break
@@ -477,10 +481,10 @@ class _Near:
 
     sizes: Sizes
     others: list[Sizes]
-    held: list[Held]
+    held: list[Held]  # found with few heads
     executed: dict[str, int]
     keep: Array  # [B, Hq, Nq, Nk]
-    few: Sizes  # with few heads: what is tried there says the same of all
+    few: Sizes  # with few heads: what is seen and tried there says the same of all
     keep_few: Array
 
 

@@ -11,7 +11,7 @@ from engine.ptx.lanes import Lanes
 from engine.ptx.machine import Run
 from engine.ptx.memory import LOCAL, PARAM, SHARED
 from engine.ptx.registers import Values, dtype
-from engine.ptx.syntax import Address, Register, Special, Symbol, Vector, width
+from engine.ptx.syntax import Address, Instruction, Register, Special, Symbol, Vector, width
 
 SPACES = ("global", "shared", "local", "param", "const", "shared::cta", "shared::cluster",
           "param::entry", "param::func")  # fmt: skip
@@ -20,10 +20,16 @@ CACHE = ("ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc", "L1::evict_last", "L1::
          "L2::256B", "L2::cache_hint", "L2::evict_last", "L2::evict_first")  # fmt: skip
 ORDER = ("weak", "volatile", "relaxed", "acquire", "release", "acq_rel", "cta", "cluster", "gpu",
          "sys")  # fmt: skip
-MEETS = ("volatile", "relaxed", "acquire", "release")  # accesses at which blocks meet
+MEETS = ("volatile", "relaxed", "acquire", "release")
 # Time, which here is the number of instructions executed so far.
 CLOCKS = ("%clock", "%clock_hi", "%clock64", "%globaltimer", "%globaltimer_lo", "%globaltimer_hi")
 VECTORS = {"v2": 2, "v4": 4, "v8": 8}
+
+
+def meeting(at: Instruction) -> bool:
+    """Whether blocks meet at an access: at a count or a flag, which may be seen before it is
+    written. A float is data: one that nothing orders is a race, volatile or not."""
+    return any(at.has(m) for m in MEETS) and not at.type.startswith("f")
 
 
 def space_of(site: Site) -> str:
@@ -47,6 +53,8 @@ def _mov(site: Site) -> Run:
             raise site.refuse(f"the address of {source.name} is not known")
         put, constant = site.store(), site.registers.constant(place, type)
         return lambda lanes: put(lanes, constant[:, : len(lanes)])
+    if isinstance(source, Special) and source.name.startswith("%envreg"):
+        raise site.refuse("a barrier of the whole grid (cooperative groups) is not executed yet")
     if isinstance(source, Special) and source.name in CLOCKS:
         put, machine, held = site.store(), site.machine, dtype(type)
         return lambda lanes: put(lanes, np.full((2, len(lanes)), machine.executed, held))
@@ -158,7 +166,7 @@ def _load(site: Site) -> Run:
     memory, at, held = site.machine.memory, site.at, dtype(site.type)
     steps = [np.array(k * item) for k in range(count)]
     own = memory.frames(held) if space == "local" else None
-    meets, acquires = any(at.has(m) for m in MEETS), at.has("acquire")
+    meets, acquires = meeting(at), at.has("acquire")
 
     def load(lanes: Lanes) -> None:
         if own is not None:
@@ -191,7 +199,7 @@ def _store(site: Site) -> Run:
     memory, at = site.machine.memory, site.at
     bits = np.dtype(f"u{item}")
     own = memory.frames(bits) if space == "local" else None
-    meets, releases = any(at.has(m) for m in MEETS), at.has("release")
+    meets, releases = meeting(at), at.has("release")
 
     def store(lanes: Lanes) -> None:
         if own is not None:

@@ -10,7 +10,8 @@ import numpy as np
 from engine.ptx.decode import Decoder, Site
 from engine.ptx.lanes import WARP, Lanes
 from engine.ptx.machine import Outcome, Run
-from engine.ptx.syntax import Pair
+from engine.ptx.registers import undefined
+from engine.ptx.syntax import Immediate, Pair
 
 Array = np.ndarray[Any, Any]
 
@@ -37,13 +38,20 @@ def back(values: Array, lanes: Lanes) -> Array:
 
 
 def members(site: Site, k: int) -> Callable[[Lanes], Outcome | None]:
-    """Checks that all threads that the member mask names are here, before `run`."""
+    """Checks that all threads that the member mask names are here, before `run`, and that it names
+    those that are."""
     mask, at, machine = site.fetch(k, "u32"), site.at, site.machine
+    everyone = site.operand(k) in (Immediate(-1), Immediate(0xFFFFFFFF))
 
     def check(lanes: Lanes) -> Outcome | None:
-        if lanes.whole:
+        if everyone and lanes.whole:
             return None
         named = machine.memory.same(mask(lanes), lanes, at, "a member mask")
+        left = (named >> (lanes.threads % WARP).astype(np.uint32)) & 1 == 0
+        if np.count_nonzero(left):
+            k = int(left.argmax())
+            words = f"lane {lanes.threads[k] % WARP} comes here, which its mask {named[k]:#x} lacks"
+            machine.memory.report("divergent collective", at, words, int(lanes.threads[k]))
         here = np.zeros(len(lanes.warps), np.uint32)
         row = np.searchsorted(lanes.warps, lanes.warp_of)
         np.bitwise_or.at(here, row, np.uint32(1) << (lanes.threads % WARP).astype(np.uint32))
@@ -91,7 +99,12 @@ def _shfl(site: Site) -> Run:
             j = least | (b & ~segment & 31)
             valid = j <= most
         j = np.where(valid, j, _LANE)
-        put(lanes, back(np.take_along_axis(values, j, 2), lanes))
+        taken = back(np.take_along_axis(values, j, 2), lanes)
+        if not lanes.whole:  # of a lane that does not come nothing is known
+            here = full(np.ones((2, len(lanes)), np.bool_), lanes)
+            there = back(np.take_along_axis(here, j, 2), lanes)
+            taken = np.where(there, taken, undefined((len(lanes),), taken.dtype))
+        put(lanes, taken)
         if put_valid is not None:
             put_valid(lanes, back(np.broadcast_to(valid, values.shape), lanes))
         return None

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.foreign.probe.coverage import Held, Tile, covers, worth
+from engine.foreign.probe.coverage import Held, Tile, covers, factors, worth
 from engine.foreign.probe.tracks import Track
 
 SHAPE = (1, 2, 32, 48)
@@ -47,3 +47,10 @@ def test_of_places_that_lack_some_one_of_each_kind_is_worth_a_look() -> None:
     parts = [holding(n, [True, False]) for n in (4, 5)]
     found = worth([*parts, *whole], 1.0, np.array([True, True]))
     assert [h.look for h in found] == [1, 2, 4]
+
+
+def test_a_factor_that_has_the_scale_follows_it() -> None:
+    """Of the bare product, and in units of log2(e) alone, nothing changes with the scale."""
+    for factor, name in factors(0.25).items():
+        other = holding(0, [True], factor).factor_at(0.5, 0.25)
+        assert factors(0.5)[other] == name

@@ -698,8 +698,8 @@ told:
 """
 
 
-def meeting(fence: str, sync: str, seed: int | None) -> Outcome:
-    module = parse_module(HEAD + MEETING.format(fence=fence, sync=sync) + "\tret;\n}\n", "k")
+def meeting(fence: str, sync: str, seed: int | None, text: str = MEETING) -> Outcome:
+    module = parse_module(HEAD + text.format(fence=fence, sync=sync) + "\tret;\n}\n", "k")
     addresses = b"".join((GLOBAL + (i << WINDOW) + HALF).to_bytes(8, "little") for i in range(2))
     tensors = [Tensor("source", np.zeros(1, np.uint32)), Tensor("o", np.zeros(512, np.uint32))]
     return run(module, Launch("k", (2, 1, 1), (64, 1, 1), 0, addresses), tensors, seed)
@@ -716,6 +716,51 @@ def test_and_race_without_either() -> None:
     assert kinds(meeting("membar.cta;", "bar.sync 1;", None)) == {"race"}
     # What warp 1 wrote is not behind warp 0's fence without a barrier of the two.
     assert any(kinds(meeting("membar.gl;", "", seed)) == {"race"} for seed in range(6))
+
+
+def test_a_volatile_float_is_data_that_an_atomic_orders() -> None:
+    """As in CUDA's guide: what is volatile needs no fence behind the atomic; but before it."""
+    load, add = "ld.global.u32 %r5, [%d5];", "atom.global.add.u32 %r4, [%d1+508], 1;"
+    volatile = MEETING.replace(load, "ld.volatile.global.f32 %f5, [%d5];\n\tmov.b32 %r5, %f5;")
+    one = volatile.replace("{fence}\ntold", "\ntold")
+    assert one != volatile != MEETING and add in one
+    assert not meeting("membar.gl;", "bar.sync 1;", None, one).findings
+    assert kinds(
+        meeting("membar.gl;", "bar.sync 1;", None, MEETING.replace("{fence}\ntold", "\ntold"))
+    ) == {"race"}
+    assert kinds(meeting("", "bar.sync 1;", None, one)) == {"race"}
+    alone = one.replace(add, "mov.u32 %r4, 1;")
+    assert kinds(meeting("membar.gl;", "bar.sync 1;", None, alone)) == {"race"}
+
+
+HALF_A_WARP = "\tsetp.gt.u32 %p0, %r0, 23;\n\t@%p0 bra over;\n"
+APART = (
+    "\t@%p0 bra one;\n\tbar.sync 0;\n\tbra over;\none:\n\tbar.sync 0;\nover:\n"
+    "\tst.global.u32 [%d4], %r0;\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("body", "found"),
+    [
+        ("\tshfl.sync.down.b32 %r3, %r0, 8, 31, 0xffff;\n", {"divergent collective"}),
+        ("\tshfl.sync.down.b32 %r3, %r0, 8, 31, -1;\n\tst.global.u32 [%d4], %r3;\n", set()),
+        (HALF_A_WARP + "\tshfl.sync.down.b32 %r3, %r0, 8, 31, 0xffffff;\n"
+         "\tst.global.u32 [%d4], %r3;\nover:\n", {"undefined value"}),
+        (HALF_A_WARP + "\tshfl.sync.down.b32 %r3, %r0, 8, 23, 0xffffff;\n"
+         "\tst.global.u32 [%d4], %r3;\nover:\n", set()),
+        ("\tand.b32 %r3, %r0, 1;\n\tsetp.eq.u32 %p0, %r3, 0;\n" + APART,
+         {"divergent collective"}),
+        ("\tsetp.lt.u32 %p0, %r0, 32;\n" + APART, set()),
+    ],
+)  # fmt: skip
+def test_lanes_that_a_warp_has_to_execute_together(body: str, found: set[str]) -> None:
+    assert kinds(execute(body)[1]) == found
+
+
+def test_a_barrier_of_the_grid_is_refused_by_name() -> None:
+    with pytest.raises(InputError, match="a barrier of the whole grid"):
+        execute("\tmov.u32 %r3, %envreg2;\n")
 
 
 @pytest.mark.parametrize(
