@@ -169,7 +169,7 @@ def test_an_instruction_that_no_gpu_has_run_is_named(
 ) -> None:
     double = (
         'asm volatile("{ .reg .f64 a; cvt.f64.f32 a, %0; copysign.f64 a, a, a; '
-        'cvt.f32.f64 %0, a; }"'
+        'cvt.rn.f32.f64 %0, a; }"'
         ' : "+f"(scale));'
     )
     text = replaced(KERNEL, "float m =", f"{double}\n  float m =") + LAUNCH
