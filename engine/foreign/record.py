@@ -194,7 +194,8 @@ def execute(
         process.free(number, "of an earlier call")
     if memory_only and not launcher.outputs:
         return {}, launches
-    stopped = any(x.findings for x in launches)
+    # What wrote an output at an earlier call has one: that it does not now is a wrong number.
+    stopped = bool(first) or any(x.findings for x in launches)
     return _outputs(launcher, given, returned, stopped), launches
 
 
