@@ -148,7 +148,7 @@ def not_known(
     if unseen:
         never.append(f"a case of {prose(', of '.join(unseen))}")
     rest = " but the goals above" if _goals(details, proven=True) else ""
-    never.append(f"other sizes than above, and nothing is proven of them{rest}")
+    never.append(f"other sizes; nothing is proven of them{rest}")
     return [*out, f"**Never run**: {'; '.join(never)}."]
 
 

@@ -164,7 +164,7 @@ def test_what_is_not_proven_is_said_goal_by_goal() -> None:
     assert not_known(found, "bf16_128", ["bf16_64", "bf16_128", "f16_64"]) == [
         "**Not proven**, of the tile schedule: goal 1.",
         "**Never run**: G4 (on a GPU); 2 of the 3 types and head sizes, on a CPU; a case of "
-        "Nk = 4096; other sizes than above, and nothing is proven of them but the goals above.",
+        "Nk = 4096; other sizes; nothing is proven of them but the goals above.",
     ]
     assert "G4" not in "\n".join(not_known(verdicts(Level.GPU_VERIFIED)))
     none = verdicts(Level.CPU_VERIFIED, proofs=[])
