@@ -47,7 +47,7 @@ _OURS, _HELD = "CuBridge", "CuBridge, lists held"
 def level_words(level: Level, verdicts: Sequence[Verdict]) -> str:
     """What the level means, and what it rests on."""
     words = rests_on(verdicts)
-    return LEVELS[level] + (f" Results are not signed; {words}." if words else "")
+    return LEVELS[level] + (f" Nothing is signed; {words}." if words else "")
 
 
 def known(verdicts: Sequence[Verdict], judged: str = "") -> list[str]:
