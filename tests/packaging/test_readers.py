@@ -35,7 +35,7 @@ WRITTEN = {  # what CuBridge or a tool that it ran has written, in a folder that
     "cubridge_tui.places": 2,
     "engine.build.folder.cache": 3,
     "engine.build.machine_code.products": 1,
-    "engine.foreign.compile": 4,
+    "engine.foreign.compile": 6,
     "engine.foreign.record": 1,
     "engine.gpu.ray_driver": 4,
     "engine.gpu.ray_runner": 2,

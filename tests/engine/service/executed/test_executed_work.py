@@ -99,7 +99,7 @@ def test_a_kernel_is_adapted_in_its_own_source(
     readme = " ".join(readme.split())
     for said in (
         " changed lines (target.patch)", "nvcc -arch=sm_80 -c plain.cu", "slopes, cudaStream_t",
-        "**Run on a CPU** (G2), at 2 sizes (B 1, Hq 2, N 64 to 96, D 8), some with several inputs",
+        "**Run on a CPU** (G2), at 2 sizes (B 1, Hq 2, N 64 to 96, D 8), some with several inputs:",
         "nothing is proven of them", "**Never run**: G4 (on a GPU);",
     ):  # fmt: skip
         assert said in readme, said
