@@ -47,7 +47,7 @@ _OURS, _HELD = "CuBridge", "CuBridge, lists held"
 def level_words(level: Level, verdicts: Sequence[Verdict]) -> str:
     """What the level means, and what it rests on."""
     words = rests_on(verdicts)
-    return LEVELS[level] + (f" No result is signed: {words}." if words else "")
+    return LEVELS[level] + (f" Nothing is signed; {words}." if words else "")
 
 
 def known(verdicts: Sequence[Verdict], judged: str = "") -> list[str]:
@@ -86,7 +86,7 @@ def _proven(details: Mapping[str, Any]) -> Iterator[str]:
     if goals:
         yield (
             f"**Proven for all sizes** by a solver (G2), goals: {', '.join(goals)} (which keys are "
-            "visited, what each block does). Its numbers are not proven."
+            "visited, what each block does). Rounding is not proven."
         )
 
 
@@ -94,7 +94,7 @@ def _runs(details: Mapping[str, Any]) -> str:
     """How many runs of each kind were compared; empty where their kinds are not known."""
     kinds = Counter(mode for run in _compared(details) if (mode := run.get("mode")) in RUNS)
     said = ", ".join(f"{kinds[mode]} {words}" for mode, words in RUNS.items() if kinds[mode])
-    return f"{said}. Rows without a key must be 0." if said else ""
+    return f"{said}. Rows without a key are 0." if said else ""
 
 
 def _compiled(details: Mapping[str, Any]) -> str:
@@ -143,12 +143,12 @@ def not_known(
     never = [" and ".join(missing)] if missing else []
     keys = {*built}
     if judged and (others := len(keys - {judged})):
-        never.append(f"{others} of the {len(keys)} types and head sizes, by G2")
+        never.append(f"{others} of the {len(keys)} types and head sizes, on a CPU")
     unseen = [*_texts(details.get("unreached")), *_texts(details.get("sides_not_taken"))]
     if unseen:
         never.append(f"a case of {prose(', of '.join(unseen))}")
     rest = " but the goals above" if _goals(details, proven=True) else ""
-    never.append(f"other sizes than above, and nothing is proven of them{rest}")
+    never.append(f"other sizes; nothing is proven of them{rest}")
     return [*out, f"**Never run**: {'; '.join(never)}."]
 
 
@@ -174,8 +174,9 @@ def speed(verdicts: Sequence[Verdict]) -> str:
     example = "with example values of what its mask reads, " if guess.get("examples") else ""
     return (
         f"predicted by a model, not measured: {example}{guess['us']:,.0f} us on an "
-        f"{prose(str(guess.get('where')))}. The kernel before the edit, which computes something "
-        f"else: {calls * guess['bare_us']:,.0f} us{f' for {calls} calls' * (calls > 1)}."
+        f"{prose(str(guess.get('where')))}. Predicted for the kernel before the edit, which "
+        f"computes something else: {calls * guess['bare_us']:,.0f} us"
+        f"{f' for {calls} calls' * (calls > 1)}."
     )
 
 

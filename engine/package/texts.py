@@ -333,7 +333,7 @@ def _calls(info: Mapping[str, Any], inputs: Sequence[Input]) -> str:
     if _takes_plans(info):
         lines += [
             f"held = {name}.Plan(); out = {name}.attention({call}, plan=held)  # tiles listed "
-            f"once, for these very {', '.join(info['mask_inputs'])}",
+            f"once; other {', '.join(info['mask_inputs'])} are a ValueError",
         ]
     if not stands_in(info):
         return "\n".join(lines)

@@ -65,7 +65,7 @@ def test_a_source_whose_name_cannot_be_included_and_a_full_disk_say_so(
         tools = find_toolchain()
     except CuBridgeError:
         pytest.skip("nvcc compiles the kernel of this test")
-    text = "void launch(const float* q, float* o) { x }"
+    text = "void launch(const float* q, float* o) { x(); }"
     entry = read_launcher(text, "theirs.cu", "launch", {}, "f32")
     for name, message in (('a"b.cu', "nvcc includes no file"), ("full.cu", "there is no room for")):
         (tmp_path / name).write_text(text, "utf-8")

@@ -112,7 +112,7 @@ def test_a_launcher_that_does_not_end_is_not_asked_again() -> None:
 
 def test_a_size_is_named_as_the_launcher_has_it_and_none_is_0() -> None:
     source = "void launch(const float* a, float* o, int n) {}"
-    shapes = {"a": "n", "o": "n"}
+    shapes = {"a": "N", "o": "N"}
     found = read_launcher(source, "a.cu", "launch", shapes, "f32")
     assert complete(found, {"n": 70})["N"] == 70
     with pytest.raises(InputError, match="no size for N"):

@@ -163,8 +163,8 @@ def test_what_is_not_proven_is_said_goal_by_goal() -> None:
     assert "5 of the tile schedule, 6 of the order" in "\n".join(known(found))
     assert not_known(found, "bf16_128", ["bf16_64", "bf16_128", "f16_64"]) == [
         "**Not proven**, of the tile schedule: goal 1.",
-        "**Never run**: G4 (on a GPU); 2 of the 3 types and head sizes, by G2; a case of "
-        "Nk = 4096; other sizes than above, and nothing is proven of them but the goals above.",
+        "**Never run**: G4 (on a GPU); 2 of the 3 types and head sizes, on a CPU; a case of "
+        "Nk = 4096; other sizes; nothing is proven of them but the goals above.",
     ]
     assert "G4" not in "\n".join(not_known(verdicts(Level.GPU_VERIFIED)))
     none = verdicts(Level.CPU_VERIFIED, proofs=[])
@@ -190,8 +190,8 @@ def test_how_fast_is_measured_or_predicted_and_beside_what() -> None:
         "parameter for it); FlashAttention-3, FlashInfer (not installed)."
     )
     assert speed(verdicts(Level.CPU_VERIFIED)) == (
-        "predicted by a model, not measured: 2,420 us on an NVIDIA H100 SXM5, S 8192 B 2. The "
-        "kernel before the edit, which computes something else: 3,385 us."
+        "predicted by a model, not measured: 2,420 us on an NVIDIA H100 SXM5, S 8192 B 2. "
+        "Predicted for the kernel before the edit, which computes something else: 3,385 us."
     )
     guess = SPEED | {"examples": True, "attentions": 2}
     made = Verdict(Gate.G3, VerdictKind.PASS, "", 1.0, (), {"speed": guess})
