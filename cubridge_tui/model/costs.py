@@ -13,7 +13,7 @@ from engine.service.views.costing import ALL, EXPERT, Cost, Question, Where
 
 # Half of what was measured is predicted within it (docs/cost.md, a test): what is less is told as
 # no difference.
-NO_DIFFERENCE = 0.09
+NO_DIFFERENCE = 0.08
 HALF = f"half of what was measured is predicted within ±{100 * NO_DIFFERENCE:.0f}%"
 # How the rows of a hunk begin.
 REJECT, COST, RULES, MODEL = "reject  ", "cost    ", "rule    ", "model   "

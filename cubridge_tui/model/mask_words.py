@@ -40,10 +40,7 @@ def finding(grid: MaskGrid, problem: str, undecided: int) -> Words:
     if grid.wrong:
         return [(f" × {_count(len(grid.wrong), 'failing row')}", "fail"), (left, "dim")]
     if grid.picture.target is None:
-        words = (
-            " the spec's own mask, for there is no target in CuIR; · is a tile without a kept pair"
-        )
-        return [(words, "dim")]
+        return [(" the spec's own mask: there is no target in CuIR", "dim")]
     if not grid.done:
         return [(" no failing row so far", "dim"), (left, "dim")]
     return [(" ✓ ", "pass"), (f"all {grid.queries} rows keep what the spec keeps", "")]

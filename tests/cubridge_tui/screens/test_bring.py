@@ -164,7 +164,7 @@ async def test_what_is_offered_and_what_a_finding_opens(
         await settled(app, pilot)
         await pilot.press("enter")
         await settled(app, pilot)
-        text = screen_text(app).replace("\n", " ")
+        text = " ".join(screen_text(app).split())
         assert "own.py" in text and text.rindex("--arch sm_90a") > text.rindex("deep/own.py")
         await pilot.press("enter")
         await settled(app, pilot)

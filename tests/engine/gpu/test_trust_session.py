@@ -98,7 +98,7 @@ def test_an_invented_result_says_what_it_rests_on_wherever_its_level_is_shown(
     work.give(verdict)
     assert work.accept().level is Level.GPU_VERIFIED and rests_on(work.state.verdicts) == words
     folder = export_session(work, tmp_path / "invented")
-    assert f"No result is signed: {words}." in " ".join((folder / "README.md").read_text().split())
+    assert f"Nothing is signed; {words}." in " ".join((folder / "README.md").read_text().split())
     assert json.loads((folder / "verdicts.json").read_text())["rests_on"] == words
     shown = [row.text for row in acceptance_rows(Builder(work).snapshot())]
     assert any(row.startswith("level ") and words in row for row in shown)

@@ -101,6 +101,7 @@ HOW = {
     "inputs", "scale", "exponent", "visit", "find_tiles", "listed", "launch_lists", "longest",
     "spread", "empty_rows", "offset", "stage", "narrow_tiles", "smaller_tiles", "edge_tiles",
     "built_tiles", "next_tile", "shared", "rows", "branches", "bits", "ticket", "under_mask",
+    "landed",
 }  # fmt: skip
 """Rules that change how something is computed, not what: the numbers are the others'."""
 ALL = [(spec, wrong, *pair) for spec, those in WRONG.items() for wrong, pair in those.items()]
