@@ -221,20 +221,20 @@ def _conjunction(atoms: tuple[Expr, ...], rows: Rows, keys: Expr) -> _Piece | No
 
 def _held(key: Expr, keys: Expr) -> Expr:
     """A key as an int: one of 64 bits that lies beyond the keys is the first beyond them."""
-    if not _is_wide(key):
+    if not is_wide(key):
         return key
     least, most = Call("i64", (Num(-1),)), Call("i64", (keys,))
     return Call("i32", (Call("min", (Call("max", (key, least)), most)),))
 
 
-def _is_wide(expr: Expr) -> bool:
+def is_wide(expr: Expr) -> bool:
     """Whether a whole number counts in 64 bits."""
     match expr:
         case Call(("i32" | "i64") as to, _):
             return to == "i64"
         case Select(_, value, other):
-            return _is_wide(value) or _is_wide(other)
-    return any(map(_is_wide, children(expr)))
+            return is_wide(value) or is_wide(other)
+    return any(map(is_wide, children(expr)))
 
 
 def _meeting(low: Expr | None, high: Expr | None) -> Expr:

@@ -36,7 +36,10 @@ def test_what_is_widened(text: str, wide: str) -> None:
 @given(st.integers(1, 131_072), st.integers(1, 131_072), st.integers(1, 4096))
 def test_it_means_the_same(nq: int, nk: int, hq: int) -> None:
     sizes = {"Nq": nq, "Nk": nk, "Hq": hq}
-    expr = parse_expr("(Nq * Nk - 3) * Hq + Nk * Nk // Nq")
+    expr = parse_expr(
+        "(Nq * Nk - 3) * Hq + Nk * Nk // Nq"
+        " + floor_mod(Nq - Nk * Nk, 21) + floor_div(Hq - Nq * Nk, 5) + floor_mod(Nk * Nk, -3)"
+    )
     wide = with_wide_products(expr)
     assert print_expr(wide) != print_expr(expr)
     assert evaluate(wide, sizes, "exact") == evaluate(expr, sizes, "exact")
@@ -83,6 +86,7 @@ def attention(q: Float[Tensor, "B Hq Nq D"], k: Float[Tensor, "B Hq Nk D"],
     nq, nk = q.shape[2], k.shape[2]
     i, j = torch.arange(nq)[:, None], torch.arange(nk)[None, :]
     far = (j < seen[:, None, None, None] + nq * nq) & (i - j < nk * nk + 1) & (j <= i + nk * nq)
+    far = far & ((j - i).clamp(max=nq * nq + 1) % 21 == 0)
     return torch.where(far, q @ k.mT, float("-inf")).softmax(-1) @ v
 """
 
