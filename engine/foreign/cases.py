@@ -82,13 +82,14 @@ def unlike(
     launcher: Launcher, cases: Sequence[Case], allowed: Callable[[Mapping[str, int]], bool]
 ) -> Case | None:
     """A case whose two lengths differ, and query heads from key heads, as far as the launcher is
-    told both, none of the cases has them so, and the reference allows it: what takes the one for
-    the other is right in all cases without it."""
+    told both by numbers, none of the cases has them so, and the reference allows it: what takes the
+    one for the other is right in all cases without it."""
+    told = {p.means for p in launcher.parameters if p.kind == "size"}
     every = [complete(launcher, c.sizes) for c in cases]
     least = min(cases, key=lambda c: math.prod(complete(launcher, c.sizes).values()))
     sizes = dict(least.sizes)
     for one, other, longer in (("Nq", "Nk", ("Nk", "Nq")), ("Hq", "Hkv", ("Hq",))):
-        if {one, other} <= launcher.sizes and all(s[one] == s[other] for s in every):
+        if {one, other} <= told and all(s[one] == s[other] for s in every):
             now = complete(launcher, sizes)
             changed = ({**sizes, one: now[one], other: now[other], n: 2 * now[n]} for n in longer)
             sizes = next((c for c in changed if allowed(complete(launcher, c))), sizes)
