@@ -17,7 +17,6 @@ from cubridge_tui.text.sanitise import one_line
 from engine import resources
 from engine.errors import CuBridgeError, InputError
 from engine.files import read_file, read_text
-from engine.lift.files.kernel_package import is_imported
 from sessions.listing import Listing, SessionSummary
 
 LARGEST_SPEC = 1_000_000  # bytes of a Python file that is looked at
@@ -149,6 +148,8 @@ def specs_among(paths: Sequence[Path], folder: Path) -> list[Spec]:
 def files_below(folder: Path) -> list[Path]:
     """The files of a folder and below it; left out are hidden folders, environments of Python, and
     what `cubridge import` has copied."""
+    from engine.lift.files.kernel_package import is_imported  # the start screen needs no packages
+
     found: list[Path] = []
     for here, folders, names in os.walk(folder):
         place = Path(here)
