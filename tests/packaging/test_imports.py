@@ -202,6 +202,12 @@ def test_the_command_line_loads_nothing_heavy() -> None:
     assert heavy(loaded, ["textual", "torch", "openai", "mcp", "git", "rich", "argparse"]) == set()
 
 
+def test_the_first_screen_reads_no_kernels() -> None:
+    """What lifts and compiles takes a tenth of a second, which the first frame has not."""
+    loaded = loaded_by(["cubridge_tui.app", "cubridge_tui.screens.start"])
+    assert heavy(loaded, ["torch", "z3", "tree_sitter", "engine.lift", "engine.foreign"]) == set()
+
+
 def test_the_packages_load_nothing_heavy() -> None:
     loaded = loaded_by(["engine", "sessions", "cubridge_tui"])
     assert heavy(loaded, ["textual", "torch", "openai", "rich"]) == set()
