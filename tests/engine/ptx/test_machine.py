@@ -752,6 +752,8 @@ APART = (
         ("\tand.b32 %r3, %r0, 1;\n\tsetp.eq.u32 %p0, %r3, 0;\n" + APART,
          {"divergent collective"}),
         ("\tsetp.lt.u32 %p0, %r0, 32;\n" + APART, set()),
+        ("\tbar.arrive 1, 96;\n\tsetp.lt.u32 %p0, %r0, 32;\n\t@!%p0 bra over;\n"
+         "\tbar.sync 1, 96;\nover:\n\tst.global.u32 [%d4], %r0;\n", set()),
     ],
 )  # fmt: skip
 def test_lanes_that_a_warp_has_to_execute_together(body: str, found: set[str]) -> None:
