@@ -51,9 +51,9 @@ class Barriers:
             count = None if expected is None else int(expected[here][0])
             threads = lanes.threads[here]
             phase = self._phase(block, name, count, at, lanes)
-            warps = np.unique(threads // WARP)
+            warps, many = np.unique(threads // WARP, return_counts=True)
             if at.name == "bar" or at.has("aligned"):
-                self._apart(threads, phase, at)
+                self._apart(warps, many, phase, at)
             machine.clocks.release(warps, phase.clock)
             # Barriers with a count are of whole warps: ended threads count as arrived.
             phase.arrived += len(threads) if count is None else WARP * len(warps)
@@ -79,10 +79,9 @@ class Barriers:
                 words = f"{', '.join(map(str, counts))} threads are no number of whole warps"
                 report("barrier misuse", at, words, lanes)
 
-    def _apart(self, threads: Array, phase: _Phase, at: Instruction) -> None:
+    def _apart(self, warps: Array, lanes: Array, phase: _Phase, at: Instruction) -> None:
         """A finding where lanes of one warp come to one barrier at several instructions. A whole
         warp may: it arrives, and waits later."""
-        warps, lanes = np.unique(threads // WARP, return_counts=True)
         alive = self.machine.alive.reshape(-1, WARP)[warps].sum(1)
         for warp in warps[lanes < alive].tolist():
             other = phase.came.setdefault(warp, at)
