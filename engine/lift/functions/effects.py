@@ -72,14 +72,22 @@ def _is_statement_start(tokens: Sequence[Token], at: int) -> bool:
     return at == 0 or tokens[at - 1].text in (";", "{", "}", ")")
 
 
+def objects(tokens: Sequence[Token]) -> list[tuple[int, Token]]:
+    """The names that the text mentions, and where: `a` of `a.x`, not the member."""
+    return [
+        (at, token) for at, token in enumerate(tokens)
+        if token.kind == "word" and (not at or tokens[at - 1].text not in (".", "->"))
+    ]  # fmt: skip
+
+
 def assigned(tokens: Sequence[Token]) -> set[str]:
-    """The C++ names that the text assigns, steps or takes the address of."""
+    """The C++ names whose value, or a member's, the text assigns, steps or takes the address of."""
     out: set[str] = set()
-    for at, token in enumerate(tokens):
-        if token.kind != "word":
-            continue
-        before = tokens[at - 1].text if at else ""
-        after = tokens[at + 1].text if at + 1 < len(tokens) else ""
+    for at, token in objects(tokens):
+        before, last = tokens[at - 1].text if at else "", at
+        while last + 2 < len(tokens) and tokens[last + 1].text in (".", "->"):
+            last += 2
+        after = tokens[last + 1].text if last + 1 < len(tokens) else ""
         steps = ("++", "--")
         if after in _ASSIGN or after in steps or before in steps or before == "&":
             out.add(token.text)

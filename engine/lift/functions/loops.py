@@ -18,7 +18,7 @@ from engine.cuir.nodes import (
 )
 from engine.cuir.static.conversions import UNSIGNED
 from engine.lift.cpp.tokens import Token
-from engine.lift.functions.effects import assigned
+from engine.lift.functions.effects import assigned, objects
 from engine.lift.functions.expressions import Translator, Unknown
 from engine.lift.functions.inline_ptx import Parse
 from engine.lift.names.scope import Local
@@ -57,7 +57,7 @@ def read_loop(
     stop = _stop(var, cond, _is_negative(step), parse, translator)
     # A range computes its bounds once; a next value is what the body makes of it.
     bounds = cond if next_of(step) else (*cond, *update)
-    changed = assigned(body) & {t.text for t in bounds if t.kind == "word"}
+    changed = assigned(body) & {token.text for _, token in objects(bounds)}
     if changed:
         raise Unknown(f"the loop changes `{min(changed)}`, which bounds it")
     return Loop(var, name, start.expr, stop, step, header[-1].end)

@@ -120,6 +120,8 @@ KNOWN = {
     "for (int k = j; k > i; k -= 3) {}": "for k in range(j, i, -3):\n    pass",
     "for (int k = blockIdx.x; k < i; k += gridDim.x) {}":
         "for k in range(block_id(0), i, grid_dim(0)):\n    pass",
+    "for (int k = blockIdx.x; k < i; k += gridDim.x) { x = 2.0f; }":  # another x
+        "for k in range(block_id(0), i, grid_dim(0)):\n    x = 2.0",
     "#pragma unroll\nfor (int k = 0; k < 3; ++k) {}": "for k in range(3):\n    pass",
     "if (i) { sync(); }": "if i != 0:\n    sync()",
     "if (ok) sync(); else ++i;": "if ok:\n    sync()\nelse:\n    i = i + 1",
@@ -182,6 +184,7 @@ OPAQUE = {
     "if (i - sizeof(T)) sync();": "without a sign",
     "const auto a = blockIdx.x;": "declare it int",
     "for (int k = 0; k < gridDim.x; ++k) {}": "bound",
+    "for (int k = 0; k < args.B; ++k) { args.B = 3; }": "changes `args`",
     "s = map(s, [&](float a) { return sizeof(T); });": "scalar with a sign",
     "unsigned a = 3;": "unsigned",
     "int a;": "without a value",
