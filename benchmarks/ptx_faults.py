@@ -29,9 +29,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from engine.errors import InputError
-from engine.foreign.explain import led, writers
-from engine.foreign.numbers.first import first_wrong
-from engine.foreign.numbers.told import Told, told
+from engine.foreign.explain import followed, led, writers
+from engine.foreign.numbers.told import Told
 from engine.foreign.numbers.watched import steps, watched
 from engine.foreign.numbers.where import Place
 from engine.ptx.findings import Finding
@@ -342,9 +341,10 @@ def _told(name: str, module: Module, made: kernels.Made, outcome: Outcome) -> To
     kernels.execute(name, seen, observer=observer)
     stores = writers(module, made.tensors[-1].by)
     unset = made.tensors[-1].set is not None and not made.tensors[-1].set.all()
-    first = None if made.numbers is None else first_wrong(made.numbers, steps(observer, sites))
-    return told(first, module, stores, outcome.carried, unset,
-                lambda at: Place(str(_own(at)).rsplit("/", 1)[-1]))  # fmt: skip
+    elements, nans = made.wrong()
+    return followed(made.numbers, module, steps(observer, sites), stores, outcome.carried, unset,
+                    {"o": elements}, nans,
+                    lambda at: Place(str(_own(at)).rsplit("/", 1)[-1]))  # fmt: skip
 
 
 def _missed(name: str, module: Module, fault: Fault, near: set[str], other: str) -> str:

@@ -15,12 +15,12 @@ import numpy as np
 
 from engine.foreign.compile import Compiled
 from engine.foreign.launcher import Launcher
-from engine.foreign.numbers.expected import LSE, OUT
+from engine.foreign.numbers.expected import LSE, OUT, Attention
 from engine.foreign.numbers.first import first_wrong
 from engine.foreign.numbers.flow import Carried, beside, holding, origin, reached_by
-from engine.foreign.numbers.nans import first_nans
+from engine.foreign.numbers.nans import Nans, first_nans
 from engine.foreign.numbers.told import Told, in_order, told, told_nans
-from engine.foreign.numbers.watched import steps, watched
+from engine.foreign.numbers.watched import Step, steps, watched
 from engine.foreign.numbers.where import Where
 from engine.foreign.record import Executed, Written, execute
 from engine.foreign.reference import Difference, Wanted
@@ -63,13 +63,27 @@ def explain(
     seen, sites = watched(module)
     execute(replace(compiled, module=seen), launcher, wanted.sizes, wanted.inputs, scalars, arch,
             folder, observer)  # fmt: skip
-    made = steps(observer, sites)
-    nans, sure = first_nans(module, stores, made, carried) if d.nans.any() else ([], False)
-    out = told_nans(d.tensor, d.nans, nans, sure, where)
+    wrong = {x.tensor: x.elements for x in differences}
+    return followed(spec, module, steps(observer, sites), stores, carried, unset, wrong, d.nans,
+                    where)  # fmt: skip
+
+
+def followed(
+    spec: Attention | None, module: Module, made: Sequence[Step], stores: Sequence[Instruction],
+    carried: Carried, unset: bool, wrong: Mapping[str, Array], nan: Array, where: Where,
+) -> Told:  # fmt: skip
+    """The same of numbers that were written down.
+
+    Args:
+        stores: what wrote the first output that is wrong; `unset`: it has elements that nothing
+            wrote; `nan`: which of its elements are NaN.
+        wrong: by output (`o`, `lse`) which of its elements are wrong, [B, Hq, Nq, Dv] as is `nan`.
+    """
+    first_made = first_nans(module, stores, made, carried) if nan.any() else Nans()
+    out = told_nans(next(iter(wrong)), nan, first_made, where)
     # What no NaN says: rows of which another output is wrong, or which have other wrong numbers.
-    rows: Array = np.asarray(d.nans.reshape(*d.nans.shape[:3], -1).any(-1) & bool(out.lines))
-    wrong = {x.tensor: x.elements & ~(rows[..., None] if x.elements.ndim == 4 else rows)
-             for x in differences}  # fmt: skip
+    rows: Array = np.asarray(nan.reshape(*nan.shape[:3], -1).any(-1) & bool(out.lines))
+    wrong = {n: x & ~(rows[..., None] if x.ndim == 4 else rows) for n, x in wrong.items()}
     if out.lines and not any(x.any() for x in wrong.values()):
         return out
     first = None if spec is None else first_wrong(spec, made, wrong)

@@ -141,7 +141,7 @@ def _masked(spec: Attention, kind: Kind, steps: Sequence[Step], rows: Array) -> 
     differs: Array = np.asarray(other.any(-1))
     seen: Array = np.asarray((dropped | passed).reshape(other.shape).any(-1))
     right, bad = seen & ~rows, seen & rows
-    most = 2 * differs[bad].sum() > bad.sum() and 2 * differs[right].sum() < right.sum()
+    most = 2 * differs[bad].sum() > bad.sum() and 2 * differs[right].sum() <= right.sum()
     if most or not differs.any():
         asked = np.broadcast_to(rows[..., None], other.shape)
         kind = replace(kind, name=MASK, needed=spec.keep)

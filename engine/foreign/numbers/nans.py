@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from engine.foreign.numbers.flow import Carried, Flow, holding
-from engine.foreign.numbers.watched import Step
+from engine.foreign.numbers.watched import Part, Step
 from engine.ptx.syntax import Instruction, Module
 
 Array = np.ndarray[Any, Any]
@@ -19,32 +19,58 @@ _MOVES = {"mov", "ld", "st", "ldmatrix", "stmatrix", "cvt", "shfl", "selp", "cp"
 _OTHER = ("f16", "bf16", "f16x2", "bf16x2", "f64")  # numbers that are not written down
 
 
+@dataclass(frozen=True, slots=True)
+class Nans:
+    """Where NaNs begin that reached an output.
+
+    Args:
+        made: the instructions that made them of numbers that were none, as far as a thread's own
+            numbers are told from others'.
+        sure: not where numbers of other types than f32, which nobody looked at, lead there.
+        infinite: the instructions that made the infinities above 0 that `made` took (-inf is what
+            a mask drops by) of numbers that were none.
+    """
+
+    made: list[Instruction] = field(default_factory=list)
+    sure: bool = False
+    infinite: list[Instruction] = field(default_factory=list)
+
+
 def first_nans(
     module: Module, stores: Sequence[Instruction], steps: Iterable[Step], carried: Carried
-) -> tuple[list[Instruction], bool]:
-    """The instructions that made a NaN of numbers that were none, of those NaNs that the stores
-    wrote, as far as a thread's own numbers are told from others'; and whether that is sure: not
-    where numbers of other types than f32, which nobody looked at, lead there."""
+) -> Nans:
+    """Where the NaNs begin that the stores wrote."""
     kernel = holding(module, stores[0]) if stores else None
     if kernel is None:
-        return [], False
+        return Nans()
     flow = Flow(kernel, carried)
-    threads: dict[int, frozenset[int]] = {}
-    for part in (p for s in steps for p in s.parts if p.kernel == kernel.name):
-        number = flow.number[id(part.at)]
-        nan = frozenset(part.threads[np.isnan(part.values)].tolist())
-        threads[number] = threads.get(number, _NONE) | nan
-    walk = _Walk(flow, threads)
+    parts = [p for s in steps for p in s.parts if p.kernel == kernel.name]
+    nan, infinite = (_Walk(flow, _where(flow, parts, of)) for of in (np.isnan, np.isposinf))
     for store in stores:
-        walk.back(flow.number[id(store)], None)
-    first = walk.first()
-    return [kernel.code[n] for n in sorted(first)], not first & walk.unsure
+        nan.back(flow.number[id(store)], None)
+    first = nan.first()
+    for number in first:
+        infinite.back(number, nan.threads[number])
+    made, led = ([kernel.code[n] for n in sorted(some)] for some in (first, infinite.first()))
+    return Nans(made, not first & nan.unsure, led)
+
+
+def _where(
+    flow: Flow, parts: Iterable[Part], of: Callable[[Array], Array]
+) -> Mapping[int, frozenset[int]]:
+    """The threads in which each instruction made such a number."""
+    out: dict[int, frozenset[int]] = {}
+    for part in parts:
+        number = flow.number[id(part.at)]
+        some = frozenset(part.threads[of(part.values)].tolist())
+        out[number] = out.get(number, _NONE) | some
+    return out
 
 
 @dataclass(slots=True)
 class _Walk:
-    """From what reads a NaN back to what made it: `before` has, of each instruction that made one,
-    those that made the NaNs that it read."""
+    """From what reads a NaN (or infinity) back to what made it: `before` has, of each instruction
+    that made one, those that made the ones that it read; `threads` has who made one by it."""
 
     flow: Flow
     threads: Mapping[int, frozenset[int]]

@@ -11,6 +11,7 @@ import numpy as np
 from engine.foreign.numbers.expected import CHAIN, MADE_OF, MASK, OUT, SCORES
 from engine.foreign.numbers.first import First, Made
 from engine.foreign.numbers.flow import Carried, between, blocks, origin, reached_by, values
+from engine.foreign.numbers.nans import Nans
 from engine.foreign.numbers.where import Where, told_places
 from engine.ptx.syntax import Instruction, Module
 
@@ -45,17 +46,17 @@ def told(
     return Told((*out.lines, *lines), tuple(in_order([*out.named, *way])))
 
 
-def told_nans(
-    tensor: str, nans: Array, made: Sequence[Instruction], sure: bool, where: Where
-) -> Told:
-    """Where the NaNs of an output begin."""
-    way = in_order(made)
+def told_nans(tensor: str, which: Array, nans: Nans, where: Where) -> Told:
+    """Where the NaNs of an output begin; `which` of its elements are NaN."""
+    way, led = in_order(nans.made), in_order(nans.infinite)
     if not way:
         return Told((), ())
-    which = f" ({some})" if (some := pattern(nans, "bhid"[: nans.ndim])) else ""
-    words = "is first made at" if sure else "is first seen at"
-    text = f"NaN in {tensor.upper()}{which} {words} {told_places(way, where)}"
-    return Told((text,), tuple(way))
+    some = f" ({said})" if (said := pattern(which, "bhid"[: which.ndim])) else ""
+    words = "is first made at" if nans.sure else "is first seen at"
+    lines = [f"NaN in {tensor.upper()}{some} {words} {told_places(way, where)}"]
+    if led:
+        lines.append(f"an infinity that it comes from is first made at {told_places(led, where)}")
+    return Told(tuple(lines), tuple(in_order([*way, *led])))
 
 
 def _told(

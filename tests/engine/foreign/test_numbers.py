@@ -98,6 +98,19 @@ def test_a_nan_is_told_where_it_is_first_made(
 
 
 @with_nvcc
+def test_an_infinity_that_becomes_a_nan_is_told_where_it_is_first_made(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """exp overflows without a maximum, and inf / inf, or inf - inf, is the NaN."""
+    text = replaced(KERNEL, "m = fmaxf(m, s[j])", "m = -100")
+    said = check(tmp_path, capsys, text)
+    (line,) = [line for line in said if "an infinity" in line]
+    assert line.startswith("    an infinity that it comes from is first made at ")
+    lines = set(re.findall(r"\d+", line.rpartition(":")[2]))
+    assert lines == {str(line_of(text, part)) for part in ("l += __expf", "x += __expf")}
+
+
+@with_nvcc
 def test_where_the_way_is_not_known_what_makes_and_writes_the_output_is_told(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -195,6 +208,43 @@ def test_what_rows_lack_that_come_out_right_is_not_told() -> None:
         said = found(spec.scores, rows, wrong={"o": elements})
         assert (said.wrong is not None) == told
         assert ("the rows' sums" in [m.kind.name for m in said.right]) != told
+
+
+def masked(other: np.ndarray, wrong: np.ndarray | None = None) -> First:
+    """What a kernel is told to have that drops the scores of these pairs, and the spec none."""
+    spec = attention()
+    scores = spec.scores.astype(np.float32).astype(np.float64).reshape(-1)
+    kept = np.where(other.reshape(-1), -np.inf, scores)
+    threads = np.arange(scores.size)
+    score = Instruction("mul", ("f32",), (Register("%f1"),), None, 1, None)
+    operands = tuple(map(Register, ("%f2", "%f1", "%f0", "%p1")))
+    select = Instruction("selp", ("f32",), operands, None, 2, None)
+    steps = [Step((Part("k", at, register, values, threads, values),))
+             for at, register, values in ((score, "%f1", scores), (select, "%f2", kept))]  # fmt: skip
+    rows = None if wrong is None else {"o": np.broadcast_to(wrong[..., None], spec.o.shape)}
+    return first_wrong(spec, steps, rows)
+
+
+def test_a_mask_that_is_wrong_in_every_row_is_told() -> None:
+    other = np.zeros(attention().scores.shape, np.bool_)
+    other[..., ::2] = True
+    said = masked(other).wrong
+    assert said is not None and said.kind.name == "the mask"
+    assert np.array_equal(said.lacks, other)
+
+
+def test_a_select_that_drops_as_much_in_rows_that_come_out_right_is_no_mask() -> None:
+    """One that picks which warp does what, say: of the wrong rows or of the right ones."""
+    other = np.zeros(attention().scores.shape, np.bool_)
+    other[..., :8, ::2] = True
+    wrong = np.zeros(other.shape[:3], np.bool_)
+    for right in (False, True):
+        wrong[..., :8] = not right
+        wrong[..., 8:] = right
+        said = masked(other, wrong).wrong
+        assert (said is not None and said.kind.name == "the mask") != right
+    other[..., 8:14, ::2] = True
+    assert masked(other, ~wrong).wrong is None
 
 
 def test_places_are_told_by_lines_with_those_inlined_there() -> None:

@@ -64,10 +64,21 @@ class Made:
 
     def error(self) -> float:
         """The largest difference to the reference; infinite for what is no number."""
+        gap = self._gap()
+        return float(np.where(np.isnan(gap), np.inf, gap).max())
+
+    def wrong(self) -> tuple[Array, Array]:
+        """Which elements of the output are wrong, and which are NaN, [1, heads or 1, rows, Dv]."""
+        gap, known = self._gap(), self.tensors[-1].set
+        unset = np.False_ if known is None else ~known.reshape(*gap.shape, -1).all(-1)
+        some = ~(gap <= self.bound) | unset, np.isnan(gap)
+        wrong, nans = (x.reshape(1, -1, *x.shape[-2:]) for x in some)
+        return wrong, nans
+
+    def _gap(self) -> Array:
         data = self.tensors[-1].data
         got = from_half(data, "bf16") if data.dtype == np.uint16 else data
-        gap = np.abs(got.astype(np.float64).reshape(self.expected.shape) - self.expected)
-        return float(np.where(np.isnan(gap), np.inf, gap).max())
+        return np.abs(got.astype(np.float64).reshape(self.expected.shape) - self.expected)
 
 
 def _attention(q: Array, k: Array, v: Array, scale: float) -> Attention:
