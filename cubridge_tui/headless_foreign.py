@@ -233,7 +233,7 @@ def _sentences(finding: Finding, where: Where) -> Iterator[str]:
     from engine.foreign.numbers.where import listed
 
     at = where(finding.at)
-    who = f" (block {finding.block}, thread {finding.thread})" if finding.block >= 0 else ""
+    who = f" ({finding.who})" if finding.who else ""
     yield f"{at.line}: {finding.kind}: {finding.words}{who}"
     if at.inlined:
         yield f"inlined there: {listed(at.inlined)}"

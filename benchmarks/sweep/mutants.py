@@ -34,7 +34,7 @@ from engine.cuir.printer import print_module
 from engine.cuir.rewrite import map_blocks, substitute
 from engine.cuir.static.host_constants import constants_of, host_constants
 from engine.errors import CuBridgeError
-from engine.foreign.launcher import functions_of, name_of
+from engine.foreign.functions import functions_of, name_of
 from engine.gates.runs.subject import Subject
 from engine.gates.schedules.schedule_calls import asked_schedule
 from engine.gates.schedules.schedule_goals import LISTS, ORDER, SCHEDULE

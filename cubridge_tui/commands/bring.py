@@ -51,7 +51,8 @@ def _draft_if_missing(path: Path, launcher: str) -> None:
     from engine.errors import InputError
     from engine.files import read_text
     from engine.foreign.draft import draft_launcher
-    from engine.foreign.launcher import SHAPES, has_function
+    from engine.foreign.functions import has_function
+    from engine.foreign.launcher import SHAPES
 
     text = read_text(path, "give a CUDA source")
     if has_function(text, launcher):

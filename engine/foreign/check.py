@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from engine.build.folder.scratch import scratch
 from engine.build.machine_code.ptxas import function_name
 from engine.build.tools.toolchain import Toolchain, find_toolchain
 from engine.child.client import Child
@@ -200,7 +200,7 @@ def _prepared(
     tools = find_toolchain()
     tools.require_arch(asked.flags.arch)
     with ExitStack() as held:
-        folder = Path(held.enter_context(tempfile.TemporaryDirectory(prefix="cubridge-check-")))
+        folder = held.enter_context(scratch())
         if asked.reference is not None and child is None:
             child = held.enter_context(Child())
         reference = None

@@ -34,7 +34,7 @@ RECORDER = Path(__file__).with_name("recorder.cpp")
 
 # Calls the launcher with what the command line gives, each argument as its parameter's type: for
 # each call the number of its first allocation, then the arguments. A `main` of the source is not
-# ours.
+# ours; no name here is one that sources have macros of.
 _DRIVER = """\
 #define main main_of_the_source
 #include "{source}"
@@ -47,34 +47,34 @@ _DRIVER = """\
 extern "C" void cubridge_refuse(const char* what);
 extern "C" void cubridge_call(const char* first);
 
-template <class T> T argument_from(const char* text) {{
+template <class T_> T_ argument_from(const char* text) {{
 #ifdef CUBRIDGE_TORCH
-  if constexpr (std::is_same_v<std::decay_t<T>, at::Tensor>) return at::Tensor::described(text);
+  if constexpr (std::is_same_v<std::decay_t<T_>, at::Tensor>) return at::Tensor::described(text);
   else
 #endif
-  if constexpr (std::is_pointer_v<T>) return reinterpret_cast<T>(strtoull(text, nullptr, 10));
-  else if constexpr (std::is_floating_point_v<T>) return static_cast<T>(strtod(text, nullptr));
-  else return static_cast<T>(strtoll(text, nullptr, 10));
+  if constexpr (std::is_pointer_v<T_>) return reinterpret_cast<T_>(strtoull(text, nullptr, 10));
+  else if constexpr (std::is_floating_point_v<T_>) return static_cast<T_>(strtod(text, nullptr));
+  else return static_cast<T_>(strtoll(text, nullptr, 10));
 }}
 
-template <class R> void returned(const R& result) {{
-  if constexpr (std::is_same_v<R, cudaError_t>)
+template <class R_> void returned(const R_& result) {{
+  if constexpr (std::is_same_v<R_, cudaError_t>)
     if (result != cudaSuccess) cubridge_refuse("a launch that it takes for a failure");
 #ifdef CUBRIDGE_TORCH
   at::returned(result);
 #endif
 }}
 
-template <class R, class... T, size_t... I>
-void call_with(R (*function)(T...), char** text, std::index_sequence<I...>) {{
-  if constexpr (std::is_void_v<R>) function(argument_from<std::decay_t<T>>(text[I])...);
-  else returned(function(argument_from<std::decay_t<T>>(text[I])...));
+template <class R_, class... T_, size_t... I_>
+void call_with(R_ (*function)(T_...), char** text, std::index_sequence<I_...>) {{
+  if constexpr (std::is_void_v<R_>) function(argument_from<std::decay_t<T_>>(text[I_])...);
+  else returned(function(argument_from<std::decay_t<T_>>(text[I_])...));
 }}
 
-template <class R, class... T> char** call_with(R (*function)(T...), char** text) {{
+template <class R_, class... T_> char** call_with(R_ (*function)(T_...), char** text) {{
   cubridge_call(*text++);
-  call_with(function, text, std::index_sequence_for<T...>{{}});
-  return text + sizeof...(T);
+  call_with(function, text, std::index_sequence_for<T_...>{{}});
+  return text + sizeof...(T_);
 }}
 
 int main(int, char** argv) {{
@@ -235,7 +235,9 @@ class _Build:
                 str(depends), f"-I{self.source.parent}", *self.flags.words(), *map(str, linked),
                 str(driver),
             ]  # fmt: skip
-            done = run(command, cwd=self.folder, environ=compiler_environ(), limit=LIMIT)
+            # What nvcc leaves when it is killed is removed with the folder.
+            environ = compiler_environ() | {"TMPDIR": str(self.folder)}
+            done = run(command, cwd=self.folder, environ=environ, limit=LIMIT)
             if not done.ok:
                 if shutil.disk_usage(self.folder).free < _ROOM:
                     raise InputError(f"there is no room for nvcc's files in {self.folder.parent}",
@@ -283,7 +285,8 @@ class _Build:
         return DoesNotCompile(f"ptxas does not assemble {name}: {words}", output)
 
     def refusal(self, output: str) -> DoesNotCompile:
-        return DoesNotCompile(_reason(output, self.source), output, advice(output))
+        return DoesNotCompile(_reason(output, self.source, self.launcher.name), output,
+                              advice(output))  # fmt: skip
 
     def key(self, words: Sequence[str], driver: str) -> str:
         """A digest of all that decides what nvcc makes, wherever the source and the build lie."""
@@ -347,9 +350,11 @@ def _children() -> float:
     return used.ru_utime + used.ru_stime
 
 
-def _reason(output: str, source: Path) -> str:
+def _reason(output: str, source: Path, launcher: str) -> str:
     missing = sorted(set(re.findall(r"undefined reference to `(\w+)'", output)))
     if missing:
         return f"{source.name} calls {', '.join(missing)}, which the recorder does not have"
     lines = [line for line in output.splitlines() if "error" in line]
+    if lines and (ours := re.match(r"\S*/driver\.cu\(\d+\): error: ", lines[0])):
+        return f"{launcher} of {source.name} cannot be called: {lines[0][ours.end() :]}"
     return f"{source.name} does not compile: {lines[0] if lines else output.strip()[:400]}"

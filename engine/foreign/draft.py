@@ -8,15 +8,8 @@ from dataclasses import dataclass
 
 from engine.errors import InputError
 from engine.foreign.cuda_tree import parsed
-from engine.foreign.launcher import (
-    DIMENSIONS,
-    OTHER_NAMES,
-    OUTPUTS,
-    SHAPES,
-    declarator_of,
-    functions_of,
-    name_of,
-)
+from engine.foreign.functions import declarator_of, functions_of, name_of
+from engine.foreign.launcher import DIMENSIONS, OTHER_NAMES, OUTPUTS, SHAPES
 
 _NAMES = {**{name: name for name in SHAPES}, **OTHER_NAMES}
 _FORMAT = """\

@@ -9,15 +9,14 @@ is the output.
 
 from __future__ import annotations
 
-import operator
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from tree_sitter import Node
 
 from engine.errors import InputError, Where
-from engine.foreign.cuda_tree import parsed
+from engine.foreign.functions import defined, host_functions, macros_of, written_out
 
 # What a pointer's element type is called, and the type that is meant.
 _ELEMENTS = {
@@ -28,6 +27,7 @@ _ELEMENTS = {
     "long long": "i64", "unsigned char": "u8", "uint8_t": "u8", "bool": "u8", "int8_t": "i8",
     "signed char": "i8", "void": "",
 }  # fmt: skip
+_WHOLE = re.compile(r"bool|u?int(\d+_t)?|s?size_t|((un)?signed|long|short|char)( \w+)*")
 SIZES = {"f32": 4, "f64": 8, "f16": 2, "bf16": 2, "i32": 4, "i64": 8, "u8": 1, "i8": 1}
 
 # The usual tensors, for a launcher that comes without a reference.
@@ -66,7 +66,8 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Launcher:
-    """The function, what its parameters are, in their order, and the tensors that it returns."""
+    """The function by its full name, as a caller behind the source writes it, what its parameters
+    are, in their order, and the tensors that it returns."""
 
     name: str
     parameters: tuple[Parameter, ...]
@@ -103,32 +104,53 @@ def read_launcher(
     Raises:
         InputError: there is no such function, or a parameter has a name that says nothing.
     """
-    found = _named(source, name)
-    if len(found) != 1:
-        many = "several functions" if found else "no function"
-        others = ", ".join(_host_functions(source)[:8]) if not found else ""
-        raise InputError(
-            f"{path} has {many} named {name}" + (f"; it has {others}" if others else ""),
-            fix=f"write one C++ function that launches the kernel, such as `{EXAMPLE}`, or name "
-            "yours with --launcher",
-        )
-    declarator = declarator_of(found[0])
-    listed = declarator.child_by_field_name("parameters") if declarator else None
+    function, called = _one(source, path, name)
     known = _Known({**SHAPES, **shapes}, dtype, frozenset(scalars), types, frozenset(sizes),
                    {**_ELEMENTS, **_named_elements(source)})  # fmt: skip
     parameters: list[Parameter] = []
     unknown: list[_Unknown] = []
-    for node in listed.named_children if listed else ():
-        if node.type in ("parameter_declaration", "optional_parameter_declaration"):
-            try:
-                parameters.append(_parameter(node, path, known))
-            except _Unknown as one:
-                unknown.append(one)
+    for text, line in written_out(function, source):
+        try:
+            parameters.append(_parameter(text, Where(path, line), known))
+        except _Unknown as one:
+            unknown.append(one)
     if unknown:
         raise _refusal(unknown, known)
-    result = found[0].child_by_field_name("type")
+    result = function.child_by_field_name("type")
     returned = _returned((result.text or b"").decode() if result else "", known)
-    return Launcher(name, tuple(parameters), returned)
+    return Launcher(called, tuple(parameters), returned)
+
+
+def _one(source: str, path: str, name: str) -> tuple[Node, str]:
+    """The definition of a launcher, and its name with the namespaces and classes that it is in.
+
+    Raises:
+        InputError: there is none, or several, or it cannot be called by that name.
+    """
+    found = defined(source, name)
+    if len(found) != 1:
+        macros = macros_of(source)
+        others = [n for n in host_functions(source) if n not in macros]
+        words = f"{path} has {'several functions' if found else 'no function'} named {name}"
+        if listed := sorted({full for _, full in found} - {name}) or ([] if found else others):
+            words += f"; it has {', '.join(listed[:8])}"
+        raise InputError(
+            words,
+            fix=f"write one C++ function that launches the kernel, such as `{EXAMPLE}`, or name "
+            "yours with --launcher; what a macro or a condition of the preprocessor makes of a "
+            "name is not looked at",
+        )
+    ((function, called),) = found
+    where = Where(path, function.start_point[0] + 1)
+    parent = function.parent
+    if parent is not None and parent.type == "template_declaration" and ">" not in called:
+        raise InputError(f"{called} is a template", where=where,
+                         fix=f'say its arguments: --launcher "{called}<...>"')  # fmt: skip
+    before = (function.text or b"").split(b"(")[0].split()
+    if parent is not None and parent.type == "field_declaration_list" and b"static" not in before:
+        raise InputError(f"{called} needs an object to be called for", where=where,
+                         fix="make it static, or write a function that calls it")  # fmt: skip
+    return function, called
 
 
 @dataclass(slots=True)
@@ -154,35 +176,10 @@ def _refusal(unknown: Sequence[_Unknown], known: _Known) -> InputError:
     said: list[str] = []
     fixes: list[str] = []
     for kind, (words, fix) in kinds.items():
-        if names := [one.name for one in unknown if one.kind == kind]:
+        if names := list(dict.fromkeys(one.name for one in unknown if one.kind == kind)):
             said.append(f"what {'is' if len(names) == 1 else 'are'} {', '.join(names)}? {words}")
             fixes.append(fix(names))
     return InputError("; ".join(said), where=unknown[0].where, fix="; ".join(fixes))
-
-
-def has_function(source: str, name: str) -> bool:
-    return bool(_named(source, name))
-
-
-def declaration(source: str, name: str) -> str:
-    """How a function that the source defines is called, on one line."""
-    node = _named(source, name)[0]
-    body = node.child_by_field_name("body")
-    text = (node.text or b"")[: body.start_byte - node.start_byte if body else None]
-    return " ".join(text.decode("utf-8", "replace").split())
-
-
-def _named(source: str, name: str) -> list[Node]:
-    """The definitions of a function."""
-    return [n for n in functions_of(parsed(source.encode())) if name_of(n) == name]
-
-
-def _host_functions(source: str) -> list[str]:
-    """The names of the functions that a CPU could call, in their order."""
-    device = (b"__global__", b"__device__")
-    found = (f for f in functions_of(parsed(source.encode()))
-             if not any(word in (f.text or b"").split(b"{")[0] for word in device))  # fmt: skip
-    return list(dict.fromkeys(filter(None, map(name_of, found))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,76 +213,14 @@ def _returned(type: str, known: _Known) -> tuple[Parameter, ...]:
     )
 
 
-def functions_of(node: Node) -> Iterator[Node]:
-    """The functions that a source defines, also in namespaces and as templates."""
-    if node.type == "function_definition":
-        yield node
-        return
-    for child in node.named_children:
-        yield from functions_of(child)
-
-
-def declarator_of(function: Node) -> Node | None:
-    node = function.child_by_field_name("declarator")
-    while node is not None and node.type != "function_declarator":
-        node = node.child_by_field_name("declarator")
-    return node
-
-
-def name_of(function: Node) -> str:
-    declarator = declarator_of(function)
-    name = declarator.child_by_field_name("declarator") if declarator else None
-    return name.text.decode() if name is not None and name.text else ""
-
-
-def plain(name: str) -> str:
-    """A function's name without what qualifies it."""
-    return name.rsplit("::", 1)[-1]
-
-
-def names_in(source: bytes) -> Iterator[tuple[str, frozenset[str]]]:
-    """Each function that a file defines, and the names that it spells; those that are spelled
-    outside of all functions under no name."""
-    root = parsed(source)
-    yield "", frozenset(_names(root, True))
-    for function in functions_of(root):
-        yield plain(name_of(function)), frozenset(_names(function, False))
-
-
-def _names(node: Node, outside: bool) -> Iterator[str]:
-    if node.type.endswith("identifier"):
-        yield (node.text or b"").decode("utf-8", "replace")
-    dead = _dead(node)
-    for child in node.named_children:
-        if child != dead and not (outside and child.type == "function_definition"):
-            yield from _names(child, outside)
-
-
-def _dead(node: Node) -> Node | None:
-    """The branch of an if that a comparison of two numbers bars."""
-    if node.type != "if_statement":
-        return None
-    condition = node.child_by_field_name("condition")
-    words = (condition.text or b"").decode("utf-8", "replace") if condition else ""
-    found = re.fullmatch(r"\(\s*(\d+)\s*(==|!=|<|>|<=|>=)\s*(\d+)\s*\)", words)
-    if found is None:
-        return None
-    holds = _COMPARED[found[2]](int(found[1]), int(found[3]))
-    return node.child_by_field_name("alternative" if holds else "consequence")
-
-
-_COMPARED = {"==": operator.eq, "!=": operator.ne, "<": operator.lt, ">": operator.gt,
-             "<=": operator.le, ">=": operator.ge}  # fmt: skip
-
-
-def _parameter(node: Node, path: str, known: _Known) -> Parameter:
-    text = (node.text or b"").decode()
-    where = Where(path, node.start_point[0] + 1)
+def _parameter(text: str, where: Where, known: _Known) -> Parameter:
     plain = re.sub(r"\b(const|__restrict__|restrict|__restrict|struct)\b", " ", text.split("=")[0])
-    m = re.fullmatch(r"\s*([\w:\s]+?)\s*(\**)\s*&?\s*(\w+)\s*", plain)
+    m = re.fullmatch(r"\s*([\w:\s]+?)\s*(\**)\s*&?\s*\b(\w+)\s*", plain)
     if m is None:
-        raise InputError(f"a parameter that is not plain: {text}", where=where,
-                         fix="take pointers, whole numbers, floats and a stream")  # fmt: skip
+        bare = re.fullmatch(r"\s*[\w:]+[\s*&]*", plain)
+        raise InputError(f"a parameter {'without a name' if bare else 'that is not plain'}: {text}",
+                         where=where, fix="take pointers, whole numbers, floats and a stream, each "
+                         "with its name; macros of other files are not replaced")  # fmt: skip
     type, stars, name = m[1].split("::")[-1].strip(), m[2], m[3]
     if type == "cudaStream_t":
         return Parameter(name, "stream", "stream")
@@ -299,6 +234,9 @@ def _parameter(node: Node, path: str, known: _Known) -> Parameter:
     lower, own = name.lower(), {n.lower(): n for n in known.sizes}
     means = {d.lower(): d for d in words}.get(lower) or OTHER_SIZES.get(lower.replace("_", ""))
     means = means or own.get(lower)
+    if means is None and not _WHOLE.fullmatch(type):
+        raise InputError(f"a parameter of a type that is not known: {text}", where=where,
+                         fix="take pointers, whole numbers, floats and a stream")  # fmt: skip
     if means is None:
         raise _Unknown(name, "size", where)
     return Parameter(name, "size", means)
@@ -313,7 +251,7 @@ def _tensor(name: str, type: str, where: Where, known: _Known) -> Parameter:
     torch = type == "Tensor"
     if not torch and type not in known.elements:
         raise InputError(f"elements of type {type} are not known", where=where,
-                         fix=f"one of {', '.join(filter(None, _ELEMENTS))}")  # fmt: skip
+                         fix=f"write it out: {', '.join(filter(None, _ELEMENTS))}")  # fmt: skip
     said = "" if torch else known.elements[type]
     element = said or known.types.get(means, known.dtype)
     return Parameter(name, "tensor", means, element, tuple(known.shapes[means].split()),

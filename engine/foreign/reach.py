@@ -18,8 +18,9 @@ from engine.build.tools.toolchain import Toolchain, compiler_environ
 from engine.errors import InputError
 from engine.foreign.cases import LENGTHS, Case, complete
 from engine.foreign.compile import Flags
+from engine.foreign.functions import names_in, plain
 from engine.foreign.includes import reached
-from engine.foreign.launcher import Launcher, names_in
+from engine.foreign.launcher import Launcher
 from engine.foreign.record import Endless
 from engine.ptx.syntax import Kernel
 
@@ -66,14 +67,14 @@ def reached_functions(texts: Iterable[bytes], launcher: str) -> set[str]:
     for text in texts:
         for name, names in names_in(text):
             spelled.setdefault(name, set()).update(names)
-    functions = {launcher, "", *(name for name in spelled if name.startswith("operator"))}
+    functions = {plain(launcher), "", *(name for name in spelled if name.startswith("operator"))}
     todo = list(functions)
     while todo:
         for name in spelled.get(todo.pop(), ()):
             if name in spelled and name not in functions:
                 functions.add(name)
                 todo.append(name)
-    return functions - {launcher, ""}
+    return functions - {plain(launcher), ""}
 
 
 @dataclass(frozen=True, slots=True)

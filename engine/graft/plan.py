@@ -8,6 +8,7 @@ from pathlib import Path
 
 from engine.cuir.nodes import Name, walk_expr
 from engine.errors import TransferError
+from engine.foreign.functions import plain
 from engine.foreign.launcher import Launcher
 from engine.foreign.probe.places import Found, Hook, Place
 from engine.graft.edits import Edit, Files
@@ -37,7 +38,7 @@ def plan(
     Raises:
         TransferError: a part of the recipe is no edit of a score, or has no writing there.
     """
-    router = Router(files, source, launcher.name)
+    router = Router(files, source, plain(launcher.name))
     items = {i.name: i for i in recipe.extra()}
     refuse(recipe)
     edits: list[Edit] = []

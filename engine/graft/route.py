@@ -15,7 +15,7 @@ from tree_sitter import Node
 
 from engine.errors import TransferError
 from engine.foreign.cuda_tree import parsed
-from engine.foreign.launcher import declarator_of
+from engine.foreign.functions import declarator_of
 from engine.foreign.probe.places import Place
 from engine.graft.edits import Edit, Files
 from engine.spec.recipes.recipe import Input

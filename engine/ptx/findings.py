@@ -18,36 +18,36 @@ class Finding:
         kind: a key of `KINDS`.
         at: the instruction.
         words: what happened there, with the memory, bytes and threads concerned.
-        block: the block's number in the grid; -1: no block in particular.
-        thread: the thread's number in its block; -1: no thread in particular.
+        block: its blockIdx, without the last dimensions in which the grid has one block; none:
+            no block in particular.
+        thread: its threadIdx, likewise.
         other: the instruction on the other side of a race or of an early read.
     """
 
     kind: str
     at: Instruction
     words: str
-    block: int = -1
-    thread: int = -1
+    block: tuple[int, ...] = ()
+    thread: tuple[int, ...] = ()
     other: Instruction | None = None
 
-    def told(self, folder: str) -> str:
-        """The finding at the line of a file below `folder`, then the way from there."""
-        text = str(self)
-        inner = self.at.source
-        if inner is None or (own := inner.within(folder)) == inner:
-            return text
-        way = inner.chain()
-        path = " in ".join(map(str, way[: way.index(own)]))
-        return f"{own}{text[len(str(inner)) :]}\n    inlined from {path}"
+    @property
+    def who(self) -> str:
+        """Which thread, in words."""
+        return f"block {_words(self.block)}, thread {_words(self.thread)}" if self.block else ""
 
     def __str__(self) -> str:
         where = self.at.source or f"PTX line {self.at.line}"
-        who = f" (block {self.block}, thread {self.thread})" if self.block >= 0 else ""
-        text = f"{where}: {self.kind}: {self.words}{who}"
+        text = f"{where}: {self.kind}: {self.words}"
+        text += f" ({self.who})" if self.who else ""
         if self.other is not None:
             there = self.other.source or f"PTX line {self.other.line}"
             text += f"; the other access: {there} ({self.other.opcode})"
         return text
+
+
+def _words(index: tuple[int, ...]) -> str:
+    return str(index[0] if len(index) == 1 else index)
 
 
 KINDS = {
@@ -68,18 +68,38 @@ KINDS = {
 
 
 class Findings:
-    """Collects findings; of one kind at one line, inlined at the same lines, the first is kept."""
+    """Collects findings of a launch; of one kind at one line, inlined at the same lines, the first
+    is kept."""
 
-    def __init__(self) -> None:
+    def __init__(self, grid: tuple[int, ...], block: tuple[int, ...]) -> None:
+        self.grid, self.block = grid, block
         self.found: dict[tuple[str, Location | int], Finding] = {}
 
-    def add(self, finding: Finding) -> None:
-        key = (finding.kind, finding.at.source or finding.at.line)
+    def add(
+        self, kind: str, at: Instruction, words: str, who: tuple[int, int] | None = None,
+        other: Instruction | None = None,
+    ) -> None:  # fmt: skip
+        """Args:
+        who: the block's number in the grid, and the thread's in the block.
+        """
         if len(self.found) < MOST:
-            self.found.setdefault(key, finding)
+            dims = zip(who or (), (self.grid, self.block), strict=False)
+            block, thread = [_index(*x) for x in dims] or [(), ()]
+            finding = Finding(kind, at, words, block, thread, other)
+            self.found.setdefault((kind, at.source or at.line), finding)
 
     def __iter__(self) -> Iterator[Finding]:
         return iter(self.found.values())
 
     def __len__(self) -> int:
         return len(self.found)
+
+
+def _index(number: int, dims: tuple[int, ...]) -> tuple[int, ...]:
+    """A number as an index of these dimensions, the first one fastest."""
+    used = max((k for k, size in enumerate(dims) if size > 1), default=0) + 1
+    out = []
+    for size in dims[:used]:
+        out.append(number % size)
+        number //= size
+    return tuple(out)

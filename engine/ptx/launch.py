@@ -108,9 +108,9 @@ def run(
         raise InputError(f"{kernel.code[0].source or kernel.name}: a cluster of {kernel.cluster} "
                          "blocks is not executed yet")  # fmt: skip
     began = time.perf_counter()
-    findings = Findings()
+    findings = Findings(launch.grid, launch.block)
     for words in _refused(module, kernel, launch):
-        findings.add(Finding("too many resources", kernel.code[0], words))
+        findings.add("too many resources", kernel.code[0], words)
     if len(findings):
         return Outcome(tuple(findings), 0, 0, 0.0, {})
     total = int(np.prod(launch.grid))
@@ -215,7 +215,7 @@ def _reallocation(machine: Machine) -> None:
     held = np.where(machine.held, machine.held, given).reshape(machine.blocks, -1).sum(1) * 32
     if int(held.max()) > max(given * threads, 1):
         words = f"{int(held.max())} registers of a block, which was launched with {given * threads}"
-        machine.findings.add(Finding("too many resources", machine.grew, words))
+        machine.findings.add("too many resources", machine.grew, words)
 
 
 def _machine(

@@ -15,7 +15,7 @@ from zlib import crc32
 
 import numpy as np
 
-from engine.ptx.findings import Finding, Findings
+from engine.ptx.findings import Findings
 from engine.ptx.lanes import WARP, Bools, Lanes, together
 from engine.ptx.memory import Memory
 from engine.ptx.ordering import Clocks
@@ -300,15 +300,7 @@ class Machine:
             what = "for nothing that can come" if group.key is None else f"at {group.key[0]}"
             thread = int(group.lanes.threads[0])
             words = f"{len(group.lanes)} threads wait {what}, and no other thread can go on"
-            self.findings.add(
-                Finding(
-                    "deadlock",
-                    at,
-                    words,
-                    self.memory.first_block + thread // self.threads,
-                    thread % self.threads,
-                )
-            )
+            self.memory.report("deadlock", at, words, thread)
 
     def report(self, kind: str, at: Instruction, words: str, lanes: Lanes) -> None:
         self.memory.report(kind, at, words, int(lanes.threads[0]))

@@ -151,10 +151,8 @@ class Memory:
     def report(
         self, kind: str, at: Instruction, words: str, thread: int, other: Instruction | None = None
     ) -> None:
-        block = thread // self.threads
-        self.findings.add(
-            Finding(kind, at, words, self.first_block + block, thread % self.threads, other)
-        )
+        block, own = divmod(thread, self.threads)
+        self.findings.add(kind, at, words, (self.first_block + block, own), other)
 
     def place(
         self, space: str, address: Values, size: int, lanes: Lanes, at: Instruction, verb: str

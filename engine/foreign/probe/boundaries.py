@@ -14,7 +14,7 @@ from pathlib import Path
 from tree_sitter import Node
 
 from engine.foreign.cuda_tree import parsed
-from engine.foreign.launcher import declarator_of, functions_of, name_of, plain
+from engine.foreign.functions import declarator_of, functions_of, name_of, plain
 
 _ARITHMETIC = {"+", "-", "*", "/", "%", "&", ">>", "<<"}
 _INTEGERS = {"int", "unsigned", "unsigned int", "bool", "char", "size_t", "int64_t", "uint32_t",

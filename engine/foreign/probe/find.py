@@ -8,7 +8,6 @@ other scores are put in their place: the kernel's output must be the attention o
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -17,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from engine.build.folder.scratch import scratch
 from engine.build.tools.toolchain import Toolchain, find_toolchain
 from engine.child.client import Child
 from engine.errors import InputError
@@ -75,7 +75,7 @@ def find(asked: Asked, said: Said = lambda text: None) -> Found:
     tools = find_toolchain()
     tools.require_arch(asked.flags.arch)
     with ExitStack() as opened:
-        folder = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="cubridge-find-")))
+        folder = opened.enter_context(scratch())
         child = opened.enter_context(Child()) if asked.reference is not None else None
         reference = None
         if child is not None and asked.reference is not None:

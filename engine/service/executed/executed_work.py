@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +14,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NoReturn
 
+from engine.build.folder.scratch import scratch
 from engine.build.machine_code.result import BuildResult
 from engine.build.tools.toolchain import Toolchain, find_toolchain
 from engine.cuir.nodes import Module, Num
@@ -22,8 +22,9 @@ from engine.errors import InputError, MissingTool, StoreError
 from engine.files import SOURCE_LIMIT, read_file, read_spec
 from engine.foreign.cases import complete
 from engine.foreign.check import Asked, kernels_of_cases, launcher_of
+from engine.foreign.functions import declaration
 from engine.foreign.includes import read_included
-from engine.foreign.launcher import Launcher, declaration
+from engine.foreign.launcher import Launcher
 from engine.foreign.overlay import below, overlaid
 from engine.foreign.package import MANIFEST, manifest_text
 from engine.foreign.probe.find import find
@@ -430,8 +431,8 @@ class ExecutedWork(Work):
     @contextmanager
     def patched(self, edits: Sequence[Edit]) -> Iterator[tuple[Path, dict[Path, bytes]]]:
         """A folder for work, and the files with the edits."""
-        with tempfile.TemporaryDirectory(prefix="cubridge-patch-") as folder:
-            yield Path(folder), apply(self.files(), edits)
+        with scratch() as folder:
+            yield folder, apply(self.files(), edits)
 
     def run_patched(
         self, edits: Sequence[Edit], recipe: Recipe, cases: Sequence[Mapping[str, int]] = ()
@@ -569,8 +570,7 @@ class ExecutedWork(Work):
         if not kept.ok:
             return kept
         asked = self.package.asked
-        with tempfile.TemporaryDirectory(prefix="cubridge-patch-") as name:
-            folder = Path(name)
+        with scratch() as folder:
             over = overlaid(asked, lowered, folder)
             others = originals_read(over, lowered, tools, folder)
             if others:

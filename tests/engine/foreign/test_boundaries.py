@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from engine.foreign.launcher import names_in
+from engine.foreign.functions import names_in
 from engine.foreign.probe.boundaries import boundaries
 
 SOURCE = b"""\

@@ -128,6 +128,30 @@ void launch(float* o, int N) {{ copy<<<1, 32>>>(o); }}
     assert words in str(refused.value) and "theirs.cu:" in str(refused.value)
 
 
+def test_a_launcher_is_called_where_it_is_whatever_macros_the_source_has(tmp_path: Path) -> None:
+    try:
+        tools = find_toolchain()
+    except CuBridgeError:
+        pytest.skip("nvcc compiles the kernel of this test")
+    text = """#define T float
+#define R 1
+#define I 2
+__global__ void copy(float* o) { *o = R; }
+class Copy {
+ public:
+  static void launch(T* o, int N) { copy<<<1, N>>>(o); }
+};
+"""
+    source = tmp_path / "theirs.cu"
+    source.write_text(text, "utf-8")
+    entry = read_launcher(text, str(source), "launch", {}, "f32")
+    made = compile_kernel(source, entry, Flags("sm_80"), tools, tmp_path)
+    assert launched(made, entry, {"N": 32}, {}, "sm_80", tmp_path) == set(made.module.kernels)
+    source.write_text(text.replace(" public:\n", ""), "utf-8")
+    with pytest.raises(DoesNotCompile, match=r"Copy::launch of \S+ cannot be called: .*inacc"):
+        compile_kernel(source, entry, Flags("sm_80"), tools, tmp_path)
+
+
 @pytest.mark.parametrize(
     ("said", "fix"),
     [

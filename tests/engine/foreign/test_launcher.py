@@ -6,7 +6,8 @@ import pytest
 
 from engine.errors import InputError
 from engine.foreign.draft import draft_launcher, kernels_in
-from engine.foreign.launcher import SHAPES, Launcher, has_function, read_launcher
+from engine.foreign.functions import has_function
+from engine.foreign.launcher import SHAPES, Launcher, read_launcher
 
 
 def read(text: str, name: str = "launch", **more: object) -> Launcher:
@@ -82,6 +83,56 @@ def test_what_a_name_does_not_say_is_refused_at_its_line(
         read(text)
     assert message in caught.value.message
     assert caught.value.where is not None and caught.value.where.line == line
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["#define ARGS const float* q, int Nq, \\\n    float scale\nvoid launch(ARGS) {}",
+     "#define IN const float*  // an input\nvoid launch(IN q, int Nq, float scale) {}",
+     "#define T float\n#define R __restrict__\nvoid launch(const T* R q, int Nq, float scale) {}"],
+)  # fmt: skip
+def test_macros_of_the_source_are_replaced_in_parameters(text: str) -> None:
+    said = [(p.name, p.kind, p.dtype) for p in read(text).parameters]
+    assert said == [("q", "tensor", "f32"), ("Nq", "size", ""), ("scale", "scalar", "")]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("#define IN(x) const float* x\nvoid launch(IN(q)) {}", "that is not plain: IN(q)"),
+        ("void launch(ARGS) {}", "a parameter without a name: ARGS"),
+        ("void launch(float* q, int = 3) {}", "a parameter without a name: int = 3"),
+        ("void launch(const Params& p) {}", "of a type that is not known: const Params& p"),
+        ("#ifdef HALF\n#define T half\n#else\n#define T float\n#endif\nvoid launch(T* q) {}",
+         "elements of type T are not known"),
+        ("#define MAKE(name) void name(float* q)\nMAKE(launch) {}", "no function named launch"),
+        ("template <int D> void launch(float* q) {}", "launch is a template"),
+        ("struct A { void launch(float* q) {} };", "A::launch needs an object"),
+        ("namespace a { void launch(float* q) {} }\nnamespace b { void launch(float* q) {} }",
+         "several functions named launch; it has a::launch, b::launch"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_called_or_read_is_said(text: str, message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        read(text)
+    assert message in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "called"),
+    [
+        ("struct A { static void launch(float* q) {} };", "launch", "A::launch"),
+        ("struct A { static void launch(float* q) {} };", "A::launch", "A::launch"),
+        ("struct A { static void go(float* q); };\nvoid A::go(float* q) {}", "go", "A::go"),
+        ("namespace a { namespace { void launch(float* q) {} } }", "launch", "a::launch"),
+        ("namespace a::b { void launch(float* q) {} }", "b::launch", "a::b::launch"),
+        ("namespace a { template <int D> void go(float* q) {} }", "go<64>", "a::go<64>"),
+        ("template <class T> struct A { static void go(float* q) {} };", "A<X<3>>::go",
+         "A<X<3>>::go"),
+    ],
+)  # fmt: skip
+def test_a_launcher_is_called_by_its_full_name(text: str, name: str, called: str) -> None:
+    assert read(text, name).name == called
 
 
 def test_all_that_names_do_not_say_is_in_one_message() -> None:

@@ -219,8 +219,10 @@ def masked(other: np.ndarray, wrong: np.ndarray | None = None) -> First:
     score = Instruction("mul", ("f32",), (Register("%f1"),), None, 1, None)
     operands = tuple(map(Register, ("%f2", "%f1", "%f0", "%p1")))
     select = Instruction("selp", ("f32",), operands, None, 2, None)
-    steps = [Step((Part("k", at, register, values, threads, values),))
-             for at, register, values in ((score, "%f1", scores), (select, "%f2", kept))]  # fmt: skip
+    steps = [
+        Step((Part("k", at, register, values, threads, values),))
+        for at, register, values in ((score, "%f1", scores), (select, "%f2", kept))
+    ]
     rows = None if wrong is None else {"o": np.broadcast_to(wrong[..., None], spec.o.shape)}
     return first_wrong(spec, steps, rows)
 

@@ -284,7 +284,18 @@ def test_and_not_before(wait: str) -> None:
 def test_what_memory_says(body: str, kind: str) -> None:
     _, done = execute(body)
     assert kind in kinds(done)
-    assert done.findings[0].block == 0 and done.findings[0].thread >= 0
+    assert done.findings[0].block == (0,) and len(done.findings[0].thread) == 1
+
+
+def test_a_finding_names_its_thread_by_the_launchs_own_dimensions() -> None:
+    text = HEAD + "\tmov.u32 %r3, %ctaid.z;\n\tmov.u32 %r4, %tid.y;\n"
+    text += (
+        "\tadd.s32 %r3, %r3, %r4;\n\tsetp.ne.s32 %p0, %r3, 7;\n\t@%p0 ret;\n\ttrap;\n\tret;\n}\n"
+    )
+    launch = Launch("k", (2, 3, 5), (8, 4, 1), 0, bytes(16))
+    (finding,) = run(parse_module(text, "k"), launch, []).findings
+    assert (finding.block, finding.thread) == ((0, 0, 4), (0, 3))
+    assert "the kernel stops itself (block (0, 0, 4), thread (0, 3))" in str(finding)
 
 
 @pytest.mark.parametrize("at", ["[%d5+8]", "[%d6+8]"])  # one byte for all lanes, or one for each
