@@ -11,8 +11,10 @@ import numpy as np
 
 from engine.errors import InputError
 from engine.ptx.barriers import Barriers
+from engine.ptx.between import Between, fences_gpu
 from engine.ptx.decode import decode
 from engine.ptx.findings import Finding, Findings
+from engine.ptx.flags import Flags, uses_flags
 from engine.ptx.isa import (
     arithmetic,
     bits,
@@ -34,7 +36,7 @@ from engine.ptx.lanes import WARP
 from engine.ptx.machine import MOST, Machine
 from engine.ptx.mbarriers import MBarriers
 from engine.ptx.memory import Memory, Tensor
-from engine.ptx.ordering import Between, Clocks, History, fences_gpu
+from engine.ptx.ordering import Clocks, History
 from engine.ptx.registers import Registers, Values
 from engine.ptx.syntax import Kernel, Module, Variable, width
 
@@ -232,6 +234,7 @@ def _machine(
         pieces, count, threads, static + launch.shared, -(-local_bytes // 16) * 16,
         launch.parameters, clocks, findings, _granule(kernel), first,
         {at.line: at for at in kernel.code}, ordered,
+        Flags(clocks) if uses_flags(kernel.code) else None,
     )  # fmt: skip
     registers = Registers(kernel.registers, count * threads, _special(launch, first, count))
     machine = Machine(kernel, registers, memory, clocks, findings, count, threads,

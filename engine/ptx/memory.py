@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from engine.ptx.findings import Finding, Findings
+from engine.ptx.flags import Flags
 from engine.ptx.lanes import Lanes
 from engine.ptx.ordering import THREADS, Clocks, History
 from engine.ptx.registers import UNDEFINED, Values
@@ -74,9 +75,9 @@ class Memory:
     def __init__(
         self, tensors: list[Tensor], blocks: int, threads: int, shared: int, local: int,
         parameters: bytes, clocks: Clocks, findings: Findings, granule: int, first_block: int,
-        lines: dict[int, Instruction], ordered: bool = True,
+        lines: dict[int, Instruction], ordered: bool = True, flags: Flags | None = None,
     ) -> None:  # fmt: skip
-        self.tensors, self.blocks, self.threads = tensors, blocks, threads
+        self.tensors, self.blocks, self.threads, self.flags = tensors, blocks, threads, flags
         self.clocks, self.findings, self.first_block = clocks, findings, first_block
         self.granule, self.lines, self.ordered = granule, lines, ordered
         self.shift, self.counted = np.array(granule.bit_length() - 1), np.arange(64)
@@ -241,12 +242,13 @@ class Memory:
 
     def order(
         self, space: str, offset: Values, size: int, lanes: Lanes, at: Instruction, write: bool,
-        kind: int = THREADS, proxy: bool = False, lane: int = -1,
+        kind: int = THREADS, proxy: bool = False, lane: int = -1, strong: bool = False,
     ) -> None:  # fmt: skip
         """Checks an access against what other agents did to these bytes, and notes it.
 
         Args:
             lane: SEVERAL or ALL, where the warp makes the access and not each lane for itself.
+            strong: whether it does not race with others that are, in shared memory.
         """
         if space == "local" or not self.ordered:
             return
@@ -259,11 +261,11 @@ class Memory:
             party = replace(party, volatile=True)
         history = self.history[space]
         if write:
-            conflict = history.write(granules, party, at.line)
+            conflict = history.write(granules, party, at.line, strong)
         else:
             if len(looks := self.carried.setdefault(at.line, [])) < LOOKS:
                 looks.append(np.unique(history.write_line[granules]))
-            conflict = history.read(granules, party, at.line, proxy)
+            conflict = history.read(granules, party, at.line, proxy, strong)
         if conflict is not None:
             k = conflict.index // each
             verb = "writes" if write else "reads"
@@ -285,12 +287,13 @@ class Memory:
 
     def load(
         self, space: str, address: Values, size: int, lanes: Lanes, at: Instruction,
-        lane: int = -1, meets: bool = False,
+        lane: int = -1, meets: bool = False, polled: bool = False,
     ) -> tuple[str, Values, Values]:  # fmt: skip
         """Checks a load of `size` bytes for each lane: the space, the offsets, and which exist.
 
         Args:
             meets: whether blocks meet here (`Between`), rather than race.
+            polled: whether warps do (`Flags`).
         """
         space, offset, inside = self.place(space, address, size, lanes, at, "reads")
         if np.count_nonzero(inside) < len(inside):
@@ -298,8 +301,18 @@ class Memory:
         if meets and space == "global" and self.clocks.between is not None:
             self.clocks.meet(offset, lanes, True, False)
         else:
-            self.order(space, offset, size, lanes, at, False, lane=lane)
+            flag = polled and self.meet_warps(space, offset, lanes, at, True, False)
+            self.order(space, offset, size, lanes, at, False, lane=lane, strong=flag)
         return space, offset, inside
+
+    def meet_warps(
+        self, space: str, offset: Values, lanes: Lanes, at: Instruction, reads: bool, writes: bool
+    ) -> bool:
+        """Whether an access is one at which warps of a block meet (`Flags`); then they do."""
+        if space != "shared" or self.flags is None:
+            return False
+        self.flags.meet(offset, lanes, at, reads, writes)
+        return True
 
     def read(self, space: str, offset: Values, item: int) -> Values:
         """Items of `item` bytes at offsets: [2, ...]."""
@@ -367,7 +380,8 @@ class Memory:
         if meets and space == "global" and self.clocks.between is not None:
             self.clocks.meet(offset, lanes, False, True)
         else:
-            self.order(space, offset, size, lanes, at, True, lane=lane)
+            flag = meets and self.meet_warps(space, offset, lanes, at, False, True)
+            self.order(space, offset, size, lanes, at, True, lane=lane, strong=flag)
         return space, offset, inside
 
     def write(self, space: str, offset: Values, values: Values, item: int) -> None:

@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
+from engine.ptx.between import LANES, Between
 from engine.ptx.lanes import Lanes
-from engine.ptx.syntax import Instruction
 
 Array = np.ndarray[Any, Any]
 
@@ -31,7 +31,7 @@ THREADS, COPIES, BULK, MATMUL = range(4)
 # before any lane goes on.
 SEVERAL, ALL = 63, 62
 # An array of no dimensions is a quicker operand than a number.
-LANES, ONE, MOST = np.array(6, np.int32), np.array(1, np.int32), np.array(63, np.uint32)
+ONE, MOST = np.array(1, np.int32), np.array(63, np.uint32)
 
 
 class Clock:
@@ -41,62 +41,6 @@ class Clock:
     def __init__(self, agents: int) -> None:
         self.all = np.zeros((3, agents), np.int32)
         self.known, self.fenced, self.offered = self.all
-
-
-View = dict[int, Array]  # of blocks by number: the epochs of their agents that are known
-
-
-class Between:
-    """What blocks of a grid know of each other (PTX ISA, "Release and Acquire Patterns"): what came
-    before a fence of the whole GPU in a warp, and an atomic of it after that, comes before what
-    another block does behind a fence after its own atomic of the same place.
-
-    Atomics and accesses that are volatile, relaxed, acquire or release meet at their places.
-    """
-
-    def __init__(self) -> None:
-        self.met: dict[int, View] = {}  # by block, and known there from its next fence on
-        self.known: dict[int, View] = {}
-        self.passed: dict[int, View] = {}  # what was known at a block's last fence
-        self.places: dict[int, View] = {}
-
-    def fence(self, block: int) -> None:
-        known = self.known.setdefault(block, {})
-        _join(known, self.met.pop(block, {}))
-        self.passed[block] = dict(known)
-
-    def meet(self, place: int, block: int, offered: Array, reads: bool, writes: bool) -> None:
-        here = self.places.setdefault(place, {})
-        if reads:
-            _join(self.met.setdefault(block, {}), here)
-        if writes:
-            _join(here, self.passed.get(block, {}) | {block: offered.copy()})
-
-    def unknown(
-        self, now: Array, then: Array, agents: Array, stamps: Array, *, volatile: bool
-    ) -> Array:
-        """Which accesses of the blocks `then` the blocks `now` do not know of. A volatile load is
-        behind what its block met without a fence."""
-        out = np.ones(len(now), np.bool_)
-        for a, b in sorted({*zip(now.tolist(), then.tolist(), strict=True)}):
-            for view in (self.known, self.met) if volatile else (self.known,):
-                if (clock := view.get(a, {}).get(b)) is not None:
-                    here = (now == a) & (then == b)
-                    out[here] &= stamps[here] >> LANES > clock[agents[here]]
-        return out
-
-
-def fences_gpu(at: Instruction) -> bool:
-    """Whether an instruction orders what a warp did for other blocks."""
-    fence = at.name in ("fence", "membar") and not at.has("proxy")
-    own = fence or at.has("release") or at.has("acq_rel") or at.has("acquire")
-    return own and any(at.has(scope) for scope in ("gl", "gpu", "sys"))
-
-
-def _join(into: View, other: View) -> None:
-    for block, clock in other.items():
-        old = into.get(block)
-        into[block] = clock if old is None else np.maximum(old, clock)
 
 
 class Clocks:
@@ -232,7 +176,8 @@ class History:
     """Who last touched each granule of one memory: a write, and the reads since.
 
     For memory that several blocks share (`shared_by_blocks`), accesses of two blocks are ordered
-    by what they know of each other alone: blocks of a grid run in any order.
+    by what they know of each other alone: blocks of a grid run in any order. In the other, `strong`
+    accesses (`Flags`) do not race with each other, and such reads are not noted.
     """
 
     def __init__(self, granules: int, clocks: Clocks, shared_by_blocks: bool) -> None:
@@ -247,6 +192,7 @@ class History:
             self.reader = np.zeros(granules, np.int64)
             self.read_stamp = np.zeros(granules, np.int32)
         else:
+            self.strong = np.zeros(granules, np.bool_)  # the last write
             self.agents = np.array(clocks.agents)
             self.reads = np.zeros((granules, clocks.agents), np.int32)
             self.flat = self.reads.reshape(-1)
@@ -257,13 +203,15 @@ class History:
                      "read_block", "reader", "read_stamp"):  # fmt: skip
             setattr(self, name, getattr(before, name))
 
-    def _writes(self, at: Array, party: Party) -> Conflict | None:
+    def _writes(self, at: Array, party: Party, strong: bool = False) -> Conflict | None:
         """The first write of these granules that is not ordered before an access of now."""
         writer, stamps = self.writer[at], self.write_stamp[at]
         # Where nobody wrote, the stamp is 0, and the clock that is looked at some other one.
         bad: Array = (stamps >> LANES) > self.clocks.knows[party.row + writer]
         if np.count_nonzero(bad):
             bad &= ~party.follows(writer, stamps)
+            if strong:
+                bad &= ~self.strong[at]
         if self.shared:
             block = self.write_block[at]
             elsewhere: Array = (block != party.block) & (writer >= 0)
@@ -304,9 +252,13 @@ class History:
         k = int(bad.argmax())
         return Conflict(k, "missing proxy fence", int(self.write_line[at[k]]), "wrote")
 
-    def read(self, at: Array, party: Party, line: int, proxy: bool) -> Conflict | None:
+    def read(
+        self, at: Array, party: Party, line: int, proxy: bool, strong: bool = False
+    ) -> Conflict | None:
         """Notes a read of granules; the first conflict, if any."""
-        conflict = self._writes(at, party)
+        conflict = self._writes(at, party, strong)
+        if strong:
+            return conflict
         if conflict is None and proxy and not self.shared:
             conflict = self._unfenced(at, party)
         if self.shared:
@@ -336,9 +288,9 @@ class History:
         self.read_line[at] = line
         return conflict
 
-    def write(self, at: Array, party: Party, line: int) -> Conflict | None:
+    def write(self, at: Array, party: Party, line: int, strong: bool = False) -> Conflict | None:
         """Notes a write of granules; the first conflict with a write or a read before, if any."""
-        conflict = self._writes(at, party)
+        conflict = self._writes(at, party, strong)
         if conflict is None:
             late = self._late(at, party)
             if np.count_nonzero(late):
@@ -354,6 +306,7 @@ class History:
             if conflict is None and np.count_nonzero(twice):
                 conflict = Conflict(int(twice.argmax()), "race", line, "wrote")
         else:
+            self.strong[at] = strong
             self.reads[at] = 0
         return conflict
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from engine.ptx.barriers import MOST, Barriers
+from engine.ptx.between import fences, fences_gpu
 from engine.ptx.decode import Decoder, Site
 from engine.ptx.isa.warp import members
 from engine.ptx.lanes import Lanes
 from engine.ptx.machine import Exit, Jump, Outcome, Run, Scatter
-from engine.ptx.ordering import THREADS, fences_gpu
+from engine.ptx.ordering import THREADS
 from engine.ptx.syntax import Immediate, Symbol
 
 
@@ -134,16 +135,22 @@ def _mapa(site: Site) -> Run:
 
 
 def _fence(site: Site) -> Run:
-    """Fences. Only the one between the generic and the asynchronous proxy changes what is known."""
+    """Fences: between the generic and the asynchronous proxy, of a block, of the GPU."""
     site.takes("sc", "acq_rel", "cta", "cluster", "gpu", "sys", "gl", "proxy", "async", "alias",
                "mbarrier_init", "release", "acquire", "global", "shared::cta", "shared::cluster",
                "async.shared::cta", "tensormap::generic", "async::generic")  # fmt: skip
-    machine = site.machine
+    clocks, flags, gpu = site.machine.clocks, site.machine.memory.flags, fences_gpu(site.at)
     if site.at.has("proxy") and site.at.has("async"):
-        return lambda lanes: machine.clocks.fence(lanes.warps)
-    if fences_gpu(site.at):
-        return lambda lanes: machine.clocks.fence_gpu(lanes.warps)
-    return lambda lanes: None
+        return lambda lanes: clocks.fence(lanes.warps)
+    if flags is None or not fences(site.at):
+        return lambda lanes: None
+
+    def fence(lanes: Lanes) -> None:
+        flags.fence(lanes.warps)
+        if gpu:
+            clocks.fence_gpu(lanes.warps)
+
+    return fence
 
 
 def _set_registers(site: Site) -> Run:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from engine.ptx.between import fences_gpu
 from engine.ptx.decode import Decoder, Site
+from engine.ptx.flags import decides_alone
 from engine.ptx.floats import from_half, halves, to_half
 from engine.ptx.isa.arithmetic import HALVES, Function
 from engine.ptx.lanes import Lanes
@@ -166,7 +168,8 @@ def _load(site: Site) -> Run:
     memory, at, held = site.machine.memory, site.at, dtype(site.type)
     steps = [np.array(k * item) for k in range(count)]
     own = memory.frames(held) if space == "local" else None
-    meets, acquires = meeting(at), at.has("acquire")
+    meets, acquires = meeting(at), fences_gpu(at)
+    polled = meets and decides_alone(site.machine.kernel.code, at)
 
     def load(lanes: Lanes) -> None:
         if own is not None:
@@ -177,7 +180,8 @@ def _load(site: Site) -> Run:
                 for k, put in enumerate(puts, start=first // item):
                     put(lanes, lanes.of(frames[..., k]))
                 return
-        where, offset, _ = memory.load(space, address(lanes), size, lanes, at, meets=meets)
+        where, offset, _ = memory.load(space, address(lanes), size, lanes, at, meets=meets,
+                                       polled=polled)  # fmt: skip
         if acquires:
             memory.clocks.fence_gpu(lanes.warps)
         memory.note_unset(where, offset, size, at)
@@ -199,7 +203,7 @@ def _store(site: Site) -> Run:
     memory, at = site.machine.memory, site.at
     bits = np.dtype(f"u{item}")
     own = memory.frames(bits) if space == "local" else None
-    meets, releases = meeting(at), at.has("release")
+    meets, releases = meeting(at), fences_gpu(at)
 
     def store(lanes: Lanes) -> None:
         if own is not None:
@@ -260,16 +264,19 @@ def _atom(site: Site) -> Run:
     operands = [site.fetches(k, type) for k in range(first + 1, first + (3 if swaps else 2))]
     puts = site.stores(0, type) if returns else None
     memory, at, item, held = site.machine.memory, site.at, width(type), dtype(type)
-    clocks = memory.clocks
+    clocks, gpu = memory.clocks, fences_gpu(at)
 
     def atomic(lanes: Lanes) -> None:
         where, offset, inside = memory.place(space, address(lanes), item * count, lanes, at,
                                              "updates")  # fmt: skip
-        if site.at.has("release") or site.at.has("acq_rel"):
+        if gpu and not at.has("acquire"):
             clocks.fence_gpu(lanes.warps)
         if where == "global":
             clocks.meet(offset, lanes, True, True)
-        if site.at.has("acquire") or site.at.has("acq_rel"):
+        elif kept := lanes.where(inside):
+            memory.meet_warps(where, offset[inside], kept, at, True, True)
+            memory.order(where, offset[inside], item * count, kept, at, True, strong=True)
+        if gpu and not at.has("release"):
             clocks.fence_gpu(lanes.warps)
         for part in range(count):
             values = [fetches[part](lanes) for fetches in operands]
