@@ -27,7 +27,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from benchmarks.ptx_cases import memory_cases, register_cases
 from engine.ptx.launch import Launch, run
 from engine.ptx.memory import GLOBAL, HALF, WINDOW, Tensor
-from engine.ptx.parser import parse_module
 from engine.ptx.records import (
     AGREES,
     CASES,
@@ -42,6 +41,7 @@ from engine.ptx.records import (
     write_record,
 )  # fmt: skip
 from engine.ptx.syntax import Instruction
+from engine.ptx.text.parser import parse_module
 
 Array = np.ndarray[Any, Any]
 

@@ -24,8 +24,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from engine.ptx.launch import Launch, run
 from engine.ptx.memory import Tensor
-from engine.ptx.parser import parse_module
 from engine.ptx.tensor_maps import TensorMap, encode
+from engine.ptx.text.parser import parse_module
 from tests.engine.ptx.kernels import FOLDER, address
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -16,9 +16,9 @@ import numpy as np
 
 from engine.ptx.launch import Launch, run
 from engine.ptx.memory import GLOBAL, HALF, WINDOW, Tensor
-from engine.ptx.parser import parse_module
 from engine.ptx.syntax import Instruction, Kernel, width
 from engine.ptx.tensor_maps import SIZE, TensorMap, encode
+from engine.ptx.text.parser import parse_module
 
 Array = np.ndarray[Any, Any]
 

@@ -16,7 +16,6 @@ import numpy as np
 
 from engine.ptx.launch import Launch, run
 from engine.ptx.memory import GLOBAL, HALF, WINDOW, Tensor
-from engine.ptx.parser import parse_module
 from engine.ptx.syntax import (
     Immediate,
     Instruction,
@@ -29,6 +28,7 @@ from engine.ptx.syntax import (
     Vector,
     width,
 )
+from engine.ptx.text.parser import parse_module
 
 Array = np.ndarray[Any, Any]
 

@@ -21,8 +21,8 @@ from engine.errors import InputError
 from engine.foreign.includes import reached, read_included
 from engine.foreign.launcher import Launcher
 from engine.ptx.isa.observe import uncovered
-from engine.ptx.parser import parse_module
 from engine.ptx.syntax import Module
+from engine.ptx.text.parser import parse_module
 
 LIMIT = 1800.0  # seconds
 _ROOM = 1 << 20  # bytes: with less left nvcc says anything

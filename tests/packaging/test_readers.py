@@ -34,6 +34,7 @@ WRITTEN = {  # what CuBridge or a tool that it ran has written, in a folder that
     "cubridge_tui.editor": 1,
     "cubridge_tui.places": 2,
     "engine.build.folder.cache": 3,
+    "engine.build.folder.scratch": 1,
     "engine.build.machine_code.products": 1,
     "engine.foreign.compile": 6,
     "engine.foreign.record": 1,

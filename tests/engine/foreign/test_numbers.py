@@ -17,8 +17,8 @@ from engine.foreign.numbers.flow import Flow
 from engine.foreign.numbers.told import elements, pattern, ranges
 from engine.foreign.numbers.watched import Part, Step, watched
 from engine.foreign.numbers.where import Place, Places, listed, told_places
-from engine.ptx.parser import parse_module
 from engine.ptx.syntax import Instruction, Kernel, Location, Module, Register
+from engine.ptx.text.parser import parse_module
 from tests.engine.foreign.test_check import CASE, KERNEL, LAUNCH, line_of, replaced, write
 from tests.engine.ptx.kernels import NVCC
 

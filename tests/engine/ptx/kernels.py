@@ -18,9 +18,9 @@ from engine.ptx.floats import from_half, to_half
 from engine.ptx.isa.observe import Observer
 from engine.ptx.launch import Launch, Outcome, run
 from engine.ptx.memory import GLOBAL, HALF, WINDOW, Tensor
-from engine.ptx.parser import parse_module
 from engine.ptx.syntax import Module
 from engine.ptx.tensor_maps import TensorMap, encode
+from engine.ptx.text.parser import parse_module
 
 Array = np.ndarray[Any, Any]
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from benchmarks.ptx_cases import memory_cases, register_cases
-from engine.ptx.parser import parse_module
 from engine.ptx.records import AGREES, CASES, case_hash, form, read_record, unproven
+from engine.ptx.text.parser import parse_module
 
 TEXT = (CASES / "instructions.ptx").read_text()
 

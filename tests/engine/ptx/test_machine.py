@@ -8,7 +8,7 @@ import pytest
 from engine.errors import InputError
 from engine.ptx.launch import Launch, Outcome, run
 from engine.ptx.memory import GLOBAL, HALF, WINDOW, Tensor
-from engine.ptx.parser import parse_module
+from engine.ptx.text.parser import parse_module
 
 HEAD = """.version 8.6
 .target sm_90a

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from engine.ptx.launch import Launch, run
 from engine.ptx.memory import GLOBAL, HALF, Tensor
-from engine.ptx.parser import parse_module
+from engine.ptx.text.parser import parse_module
 
 TEXT = """.version 8.6
 .target sm_90a

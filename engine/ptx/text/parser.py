@@ -11,8 +11,6 @@ from bisect import bisect_right
 from dataclasses import dataclass, field, replace
 
 from engine.errors import InputError
-from engine.ptx.contraction import contracted
-from engine.ptx.inline import Body, inlined
 from engine.ptx.syntax import (
     WIDTHS,
     Address,
@@ -32,6 +30,8 @@ from engine.ptx.syntax import (
     Vector,
     width,
 )
+from engine.ptx.text.contraction import contracted
+from engine.ptx.text.inline import Body, inlined
 
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
 _SPACE = re.compile(r"\s+")

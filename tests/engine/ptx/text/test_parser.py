@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.ptx.findings import Finding
-from engine.ptx.parser import parse_module
 from engine.ptx.syntax import Address, Immediate, Instruction, Pair, Register, Sink, Vector
+from engine.ptx.text.parser import parse_module
 
 TEXT = """.version 8.6
 .target sm_90a

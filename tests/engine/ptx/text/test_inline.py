@@ -10,7 +10,7 @@ import pytest
 from engine.errors import InputError
 from engine.ptx.launch import Launch, Outcome, run
 from engine.ptx.memory import GLOBAL, HALF, Tensor
-from engine.ptx.parser import parse_module
+from engine.ptx.text.parser import parse_module
 
 # twice(x) = x <= 3 ? x : x + x; pair(p, k) = {p.a * k, twice(p.b)} through a buffer of its own.
 TEXT = """.version 9.0

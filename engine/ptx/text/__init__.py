@@ -1,0 +1,1 @@
+"""Reading what nvcc emits: PTX to instructions, as ptxas takes them."""
