@@ -31,7 +31,8 @@ from engine.ptx.syntax import Instruction, Module
 Array = np.ndarray[Any, Any]
 ADDRESSED = ("out of bounds", "misaligned", "race", "early read")
 _ORDERS: Mapping[str, Sequence[tuple[str, tuple[str, ...]]]] = {
-    "bar": [("barriers of the block stand at", ("bar.sync", "barrier."))],
+    "bar": [("barriers of the block stand at", ("bar.sync", "barrier.")),
+            ("fences stand at", ("membar.", "fence.sc", "fence.acq_rel"))],
     "cp": [("copies are committed at", ("cp.async.commit_group", "cp.async.bulk.commit_group")),
            ("copies are waited for at", ("cp.async.wait_", "cp.async.bulk.wait_"))],
     "wgmma": [("matmuls are committed at", ("wgmma.commit_group",)),

@@ -304,3 +304,38 @@ def test_a_draft_is_written_where_the_launcher_is_missing(
     assert main(["import", source, "--reference", "full"]) == 2
     assert "launcher.cu" in capsys.readouterr().err
     assert "attention<<<grid, block, shared, stream>>>" in Path("launcher.cu").read_text()
+
+
+FLAG = """\
+__global__ void turned(const float* q, float* o) {
+  __shared__ float held[32];
+  __shared__ int ready;
+  volatile int* flag = &ready;
+  int t = threadIdx.x;
+  if (t == 0) ready = 0;
+  __syncthreads();
+  if (t < 32) {
+    held[t] = q[t];
+    __threadfence_block();  // to leave
+    __syncwarp();
+    if (t == 0) *flag = 1;
+  } else {
+    while (*flag == 0) __nanosleep(20);
+    __threadfence_block();  // to take
+    o[t] = held[63 - t];
+  }
+}
+void launch(const float* q, float* o, int B, int Hq, int N, int D) { turned<<<1, 64>>>(q, o); }
+"""
+
+
+@pytest.mark.parametrize("lost", ["", "leave", "take"])
+def test_warps_that_meet_at_a_flag_need_both_fences(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], lost: str
+) -> None:
+    text = replaced(FLAG, f"__threadfence_block();  // to {lost}", "") if lost else FLAG
+    case = ["--arch", "sm_80", "--sizes", "B=1 Hq=1 N=64 D=1"]
+    assert main(["check", write(tmp_path, text), *case]) == (1 if lost else 0)
+    said = capsys.readouterr().out
+    assert (f"theirs.cu:{line_of(text, 'o[t]')}: race" in said) == bool(lost)
+    assert ("    fences stand at " in said) == bool(lost)
