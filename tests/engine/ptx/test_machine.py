@@ -729,6 +729,13 @@ def test_and_race_without_either() -> None:
     assert any(kinds(meeting("membar.gl;", "", seed)) == {"race"} for seed in range(6))
 
 
+def test_an_atomic_that_releases_does_so_in_its_scope() -> None:
+    for scope, found in (("", set()), (".gpu", set()), (".cta", {"race"})):
+        text = MEETING.replace("atom.global", f"atom.acq_rel{scope}.global")
+        assert text != MEETING
+        assert kinds(meeting("", "membar.gl;\n\tbar.sync 1;", None, text)) == found
+
+
 def test_a_volatile_float_is_data_that_an_atomic_orders() -> None:
     """As in CUDA's guide: what is volatile needs no fence behind the atomic; but before it."""
     load, add = "ld.global.u32 %r5, [%d5];", "atom.global.add.u32 %r4, [%d1+508], 1;"
