@@ -255,7 +255,7 @@ class Machine:
             case Park(waiting, keys, again, undone):
                 if not waiting.all():
                     self.add(pc - undone, lanes.where(~waiting), turn)
-                for key in {keys[k] for k in np.flatnonzero(waiting)}:
+                for key in dict.fromkeys(keys[k] for k in np.flatnonzero(waiting)):
                     mine = waiting & np.array([k == key for k in keys])
                     part = lanes.where(mine)
                     assert part is not None
