@@ -10,7 +10,8 @@ import pytest
 
 from cubridge_tui.cli import main
 from engine.build.tools.toolchain import find_toolchain
-from engine.errors import InputError, MissingTool
+from engine.errors import InputError, MissingTool, Where
+from engine.files import read_spec
 from engine.gates.outcome import Found
 from engine.service.session.adaptation import Adaptation
 from engine.service.session.disk_inputs import session_kernel
@@ -165,14 +166,18 @@ def test_status_says_what_is_stale_and_what_to_type(
 
     # The spec changed, and the kernel is gone from the disk.
     def gone(_: object) -> object:
-        raise InputError("it is not there")
+        raise InputError("it is not there", where=Where("kernel.cu"))
 
     with monkeypatch.context() as patch:
         patch.setattr(status, "session_kernel", gone)
         patch.setattr(status, "read_spec", lambda _: b"")
         code, row = told()
-    assert code == 1 and row["unknown"]["source"] == "it is not there"
+        patch.setattr(status, "read_spec", lambda _: read_spec(tmp_path / "gone.py"))
+        lost, of = told()
+    assert code == 1 and row["unknown"]["source"] == "kernel.cu: it is not there"
     assert "adapt --kernel KERNEL --spec " in row["steps"][0]
+    why = f"{tmp_path / 'gone.py'}: cannot be read: No such file or directory"
+    assert (lost, of["stale"], of["unknown"]["spec"]) == (0, {}, why)
 
     # Without the session: the bundled kernel of its name, and the spec beside it.
     code = main(["status", str(repository), "--store", str(tmp_path / "other.git"), "--json"])
