@@ -18,7 +18,7 @@ from engine.service.session.disk_inputs import session_kernel
 from engine.service.session.package_export import export_session
 from engine.service.session.workbench import Bench, find_kernel, find_spec
 from engine.service.upkeep import staleness as status
-from engine.types import Gate, VerdictKind
+from engine.types import Gate, Level, Verdict, VerdictKind
 from sessions.store import Store
 from tests.cubridge_tui.made import ACTOR, bench_of, placed, verdict_of
 
@@ -58,6 +58,34 @@ def test_a_hunk_that_the_new_kernel_changed_is_asked(
     assert "1 hunk waits for a decision" in told.err and f"--session {session}" in told.err
     assert main(["replay", session]) == 0
     assert f"rebased onto {new}" in capsys.readouterr().out
+    # What is asked is still asked when the same is typed again.
+    assert main(["rebase", session, str(new), "--json"]) == 1
+    again = json.loads(capsys.readouterr().out)
+    assert again["asked"] == [asked] and again["changes"] == {}
+
+
+def test_a_rebase_that_was_killed_before_its_gates_goes_on_with_them(
+    session: str, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    new = rewritten(tmp_path, "STAGES = 2", "STAGES = 3")
+
+    def killed(_: Adaptation) -> Verdict:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Adaptation, "judge_target", killed)
+        assert main(["rebase", session, str(new)]) == 130
+    store = Store.open(tmp_path / "store.git")
+    assert store.load(session).state.level is Level.NONE
+    monkeypatch.setattr(
+        "cubridge_tui.commands.rebase.lower_and_judge", lambda *_: True
+    )  # it compiles
+    assert main(["rebase", session, "--json"]) == 0
+    told = capsys.readouterr()
+    gates = [(s["gate"], s["verdict"]) for s in json.loads(told.out)["stages"]]
+    assert gates == [("G1", "pass"), ("G2", "pass"), ("G4", "not_run")]
+    assert "has this version of its kernel already\n" in told.err
 
 
 def test_the_same_version_is_left_as_it_is(
