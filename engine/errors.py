@@ -54,9 +54,13 @@ class CuBridgeError(Exception):
         self.fix = fix
         super().__init__(str(self))
 
+    @property
+    def said(self) -> str:
+        """The place and the message, without the fix."""
+        return f"{self.where}: {self.message}" if self.where else self.message
+
     def __str__(self) -> str:
-        text = f"{self.where}: {self.message}" if self.where else self.message
-        return f"{text}\n  fix: {self.fix}" if self.fix else text
+        return f"{self.said}\n  fix: {self.fix}" if self.fix else self.said
 
 
 class InputError(CuBridgeError):

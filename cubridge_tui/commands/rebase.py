@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cubridge_tui.commands.adapt import Stages, lower_and_judge
 from cubridge_tui.console import say, show, show_json
@@ -48,39 +48,49 @@ def run(args: argparse.Namespace) -> int:
         writing(store, args.session) as writer,
     ):
         newer = newer_kernel(writer.state, args.kernel)
+        stages = Stages()
         if is_same(writer.state, newer):
-            rest = "" if args.accept else ": nothing to do"
+            work = adaptation_of(bench, writer, actor(), newer.package)
+            judged = _is_judged(work)
+            rest = ": nothing to do" if judged and not args.accept else ""
             say(f"{writer.id} has this version of its kernel already{rest}")
-            code = 0
-            if args.accept and not _accept(adaptation_of(bench, writer, actor(), newer.package)):
+            code = 0 if judged else _judge(work, stages)
+            if args.accept and code == 0 and not _accept(work):
                 say(f"  fix: `cubridge --session {writer.id}`: s goes on to the next gate")
                 code = FAILED
-            return _finish(writer.id, writer.state, None, Stages(), code, args)
+            return _finish(work, None, stages, code, args)
         # The session's own package may be gone from the disk: its text is in the session.
         work = adaptation_of(bench, writer, actor(), newer.package)
         made = plan_rebase(work, newer)
         work = record_rebase(work, made)
         for line in made.lines():
             say(line)
-        stages = Stages()
-        code = _judge(work, made, stages)
+        code = _judge(work, stages)
         if args.accept and code == 0:
             _accept(work)
-        return _finish(writer.id, work.state, made, stages, code, args)
+        return _finish(work, made, stages, code, args)
 
 
-def _judge(work: Adaptation, made: Rebase, stages: Stages) -> int:
+def _is_judged(work: Adaptation) -> bool:
+    """Whether the gates have a say on this version; not where a rebase onto it was cut short, or
+    asked."""
+    from engine.types import Level, VerdictKind
+
+    failed = any(verdict.kind is VerdictKind.FAIL for verdict in work.state.verdicts)
+    return failed or work.state.level is not Level.NONE
+
+
+def _judge(work: Adaptation, stages: Stages) -> int:
     """The gates again, as far as the decisions go."""
-
     verdict = work.judge_lifted()
     stages.gate("lifted", verdict)
     if verdict.stops:
         return FAILED
-    if made.proposal is None:
+    if not work.edits:
         return 0
-    if made.asked:
-        one = len(made.asked) == 1
-        say(f"{len(made.asked)} hunk{'' if one else 's'} wait{'s' if one else ''} for a decision")
+    asked = sum(decision is None for _, _, decision in work.hunks())
+    if asked:
+        say(f"{asked} hunk{'s wait' if asked > 1 else ' waits'} for a decision")
         say(f"  fix: `cubridge --session {work.session.id}`: a accepts, x rejects, s goes on")
         return FAILED
     verdict = work.judge_target()
@@ -106,14 +116,12 @@ def _accept(work: Adaptation) -> bool:
 
 
 def _finish(
-    session: str, state: Any, made: Rebase | None, stages: Stages, code: int,
-    args: argparse.Namespace,
-) -> int:  # fmt: skip
+    work: Adaptation, made: Rebase | None, stages: Stages, code: int, args: argparse.Namespace
+) -> int:
+    session, state, hunks = work.session.id, work.state, work.hunks()
     if not args.json:
         show(f"{session}  {state.level}")
         return code
-    proposal = made.proposal if made is not None else None
-    asked = made.asked if made is not None else ()
     show_json(
         {
             "session": session,
@@ -121,9 +129,9 @@ def _finish(
             "accepted": state.acceptance is not None and state.acceptance_is_current,
             "changes": dict(made.changes) if made is not None else {},
             "renamed": made.renamed if made is not None else 0,
-            "hunks": len(proposal.hunks) if proposal is not None else 0,
+            "hunks": len(hunks),
             "asked": [
-                {"hunk": f"{proposal.id}/{h.id}", "title": h.title} for h in asked if proposal
+                {"hunk": f"{p.id}/{h.id}", "title": h.title} for p, h, said in hunks if said is None
             ],
             "stages": stages.rows,
         }

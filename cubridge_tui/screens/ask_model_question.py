@@ -253,8 +253,7 @@ def in_app(error: CuBridgeError) -> str:
         fix = "m names a server and a model"
     elif fix.startswith("export "):  # the app has the environment that it was started with
         fix = fix.removesuffix(", then try again") + " and start the app again, or m names a server"
-    said = f"{error.where}: {error.message}" if error.where else error.message
-    return " ".join(f"{said}; {fix}".removesuffix("; ").split())
+    return " ".join(f"{error.said}; {fix}".removesuffix("; ").split())
 
 
 def next_action(stage: str, state: ModelState) -> str:

@@ -15,7 +15,7 @@ import re
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -127,10 +127,14 @@ def write_files(make: Callable[[str], Mapping[str, bytes]], folder: Path) -> Pat
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(data)
             if folder.exists():
-                _remove(folder, old)
+                # Verdicts that list what lies here are there all the time: where this is cut
+                # short, the next export goes on.
+                lists = {n for n in old if Path(n).name == "verdicts.json"}
+                _remove(folder, old - files.keys() - lists, old)
                 for name in sorted(files, key=lambda name: Path(name).name != "verdicts.json"):
                     (folder / name).parent.mkdir(parents=True, exist_ok=True)
                     (part / name).replace(folder / name)
+                _remove(folder, lists - files.keys(), old)
             else:
                 part.chmod(0o777 & ~_umask())
                 part.replace(folder)
@@ -150,7 +154,7 @@ def check_place(folder: Path) -> None:
     folder = folder.expanduser().absolute()
     _check_folder(folder)
     above = folder.parent
-    while not above.exists() and above != above.parent:
+    while not os.path.exists(above) and above != above.parent:
         above = above.parent
     try:
         tempfile.TemporaryFile(dir=above).close()
@@ -380,18 +384,19 @@ def _unwritable(folder: Path, error: OSError) -> StoreError:
 
 def _check_folder(folder: Path) -> frozenset[str]:
     """The files there that an export wrote, by path; raises `InputError` as `export`."""
-    if not folder.name.isidentifier() or keyword.iskeyword(folder.name):
+    if not _is_name(folder.name):
         better = re.sub(r"[^0-9A-Za-z_]+", "_", folder.name).strip("_")
-        usable = better.isidentifier() and not keyword.iskeyword(better)
-        better = better if usable else f"attention_{better}".rstrip("_")
-        raise InputError(f"{folder.name!r} cannot be imported", fix=f"name the folder {better}")
+        better = better if _is_name(better) else f"attention_{better}".rstrip("_")
+        raise InputError(
+            f"{folder.name!r} cannot be imported and installed", fix=f"name the folder {better}"
+        )
     if _shadows(folder):
         raise InputError(
             f"a package called {folder.name} would take the place of Python's own {folder.name}, "
             "or of a library's, wherever it is imported",
             fix=f"name the folder attention_{folder.name}, or another name that nothing has",
         )
-    if not folder.exists():
+    if not os.path.exists(folder):  # not Path's, which raises where it may not look
         return frozenset()
     if not folder.is_dir():
         raise InputError(f"{folder} is a file", fix="name a new folder")
@@ -402,6 +407,14 @@ def _check_folder(folder: Path) -> frozenset[str]:
             f"{folder} holds something else than an exported package", fix="name a new folder"
         )
     return written
+
+
+def _is_name(name: str) -> bool:
+    """Whether Python imports it as it is written, torch takes it as an operator's and pip installs
+    it: `import` normalises letters beyond ASCII, and pip has no name with _ at its ends."""
+    return bool(re.fullmatch("[A-Za-z](?:[0-9A-Za-z_]*[0-9A-Za-z])?", name)) and not (
+        keyword.iskeyword(name)
+    )
 
 
 def _written(folder: Path, verdicts: str) -> frozenset[str]:
@@ -430,10 +443,11 @@ def _check_way(folder: Path, files: Mapping[str, bytes], old: frozenset[str]) ->
                 )
 
 
-def _remove(folder: Path, old: frozenset[str]) -> None:
-    """Remove what an export wrote, what was built of it, and the folders that are empty then."""
+def _remove(folder: Path, gone: Iterable[str], old: frozenset[str]) -> None:
+    """Remove files of the `old` ones that an export wrote, what was built of them all, and the
+    folders that are empty then."""
     parents = {above for name in old for above in Path(name).parents}
-    for name in old:
+    for name in gone:
         (folder / name).unlink(missing_ok=True)
     for built in (folder / "build", *(folder / above / "__pycache__" for above in parents)):
         if built.exists():

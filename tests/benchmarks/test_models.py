@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import json
 import math
 import sys
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -73,3 +75,28 @@ def test_what_is_wrong_anywhere_is_the_exit_status(bench: Any, row: dict[str, An
     right = {"prefill": {"error": 0.0, "passed": True}, "exit": [0, 0], "restored": True}
     assert not bench.has_failed({"package": {"check": right}})
     assert bench.has_failed({"package": {"check": right | row}})
+
+
+def test_the_page_says_what_was_recorded(root: Path) -> None:
+    """The table of docs/package.md, in thousands but for the steps after a prompt."""
+    record = json.loads((root / "benchmarks/results/models_h200.json").read_text(encoding="utf-8"))
+    page = (root / "docs" / "package.md").read_text(encoding="utf-8")
+    titles = {"FlexAttention, FLASH": ("speed", "flex_attention FLASH"),
+              "FlexAttention, Triton": ("flex", "flex_attention"),
+              "SDPA": ("speed", "sdpa")}  # fmt: skip
+    expected = []
+    for name, said in (("softcap_causal", "soft cap: "), ("causal_document", "no cap: ")):
+        of = record[name]
+        rows = {said + name: ("speed", name), "eager": ("speed", "eager"), **titles}
+        for title, (part, contestant) in rows.items():
+            if contestant not in of[part]:
+                continue
+            short = of[part][contestant]
+            long = of["long"].get(contestant, {}).get("prefill") if part == "speed" else None
+            cells = [f"{n / 1000:.0f}" if n else ""
+                     for n in (short["prefill"], long, short.get("padded prefill"))]  # fmt: skip
+            cells.append(str(short.get("generate 32", "")))
+            expected.append((title, *cells))
+    table = page.split("tokens/s |\n", 1)[1].split("\n\n")[0].splitlines()[1:]
+    shown = [tuple(cell.strip() for cell in line.strip("|").split("|")) for line in table]
+    assert sorted(shown) == sorted(expected)

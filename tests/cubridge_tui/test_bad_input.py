@@ -71,6 +71,14 @@ def test_a_kernel_that_is_not_cuda(tmp_path: Path, cubridge: Run) -> None:
     check_error(cubridge("adapt", "--kernel", str(path), "--spec", spec), 2, "fix:")
 
 
+def test_a_link_to_nothing(tmp_path: Path, cubridge: Run) -> None:
+    for name, command in (("kernel.cu", "lift"), ("spec.py", "recipe")):
+        (tmp_path / name).symlink_to(tmp_path / "gone")
+        done = cubridge(command, str(tmp_path / name), "--json")
+        check_error(done, 2, name, "fix:")
+        assert "do you mean" not in done.stderr
+
+
 def test_a_kernel_that_is_a_device(cubridge: Run) -> None:
     check_error(cubridge("lift", "/dev/zero", "--json"), 2, "/dev/zero", "fix:")
 

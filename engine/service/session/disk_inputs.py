@@ -127,6 +127,6 @@ def check_spec(work: Work) -> None:
     if moved is not None:
         raise InputError(
             f"{work.spec} is no longer the spec that session {work.session.id} adapts: "
-            f"{moved} changed",
+            f"{moved} changed or cannot be read",
             fix="restore it, or start a new session from the new spec",
         )

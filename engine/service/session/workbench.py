@@ -88,7 +88,8 @@ def _beside(path: Path) -> list[str]:
         there = sorted(path.parent.iterdir())
     except (OSError, ValueError):
         return []
-    found = [p for p in there if p.suffix == ".cu" or (p / KERNEL_SOURCE).is_file()]
+    usual = [p for p in there if p.suffix == ".cu" or (p / KERNEL_SOURCE).is_file()]
+    found = [p for p in usual if os.path.exists(p)]  # a link to nothing is no kernel
     return [str(path.parent / p.name) for p in found]
 
 

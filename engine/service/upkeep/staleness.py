@@ -166,7 +166,7 @@ def _compare_source(
     try:
         package = session_kernel(state)
     except CuBridgeError as error:
-        unknown[SOURCE] = error.message
+        unknown[SOURCE] = error.said
         return
     if package.hashes["package"] != judged.get("kernel"):
         stale[SOURCE] = f"{package.file} is another version than the one that was adapted"
@@ -189,7 +189,7 @@ def _compare_spec(
     try:
         changed = sha256_of(read_spec(spec)) != judged.get("spec")
     except CuBridgeError as error:
-        unknown[SPEC] = error.message
+        unknown[SPEC] = error.said
         return
     if changed:
         stale[SPEC] = f"{spec} changed since"

@@ -10,14 +10,15 @@ import pytest
 
 from cubridge_tui.cli import main
 from engine.build.tools.toolchain import find_toolchain
-from engine.errors import InputError, MissingTool
+from engine.errors import InputError, MissingTool, Where
+from engine.files import read_spec
 from engine.gates.outcome import Found
 from engine.service.session.adaptation import Adaptation
 from engine.service.session.disk_inputs import session_kernel
 from engine.service.session.package_export import export_session
 from engine.service.session.workbench import Bench, find_kernel, find_spec
 from engine.service.upkeep import staleness as status
-from engine.types import Gate, VerdictKind
+from engine.types import Gate, Level, Verdict, VerdictKind
 from sessions.store import Store
 from tests.cubridge_tui.made import ACTOR, bench_of, placed, verdict_of
 
@@ -57,6 +58,34 @@ def test_a_hunk_that_the_new_kernel_changed_is_asked(
     assert "1 hunk waits for a decision" in told.err and f"--session {session}" in told.err
     assert main(["replay", session]) == 0
     assert f"rebased onto {new}" in capsys.readouterr().out
+    # What is asked is still asked when the same is typed again.
+    assert main(["rebase", session, str(new), "--json"]) == 1
+    again = json.loads(capsys.readouterr().out)
+    assert again["asked"] == [asked] and again["changes"] == {}
+
+
+def test_a_rebase_that_was_killed_before_its_gates_goes_on_with_them(
+    session: str, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    new = rewritten(tmp_path, "STAGES = 2", "STAGES = 3")
+
+    def killed(_: Adaptation) -> Verdict:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Adaptation, "judge_target", killed)
+        assert main(["rebase", session, str(new)]) == 130
+    store = Store.open(tmp_path / "store.git")
+    assert store.load(session).state.level is Level.NONE
+    monkeypatch.setattr(
+        "cubridge_tui.commands.rebase.lower_and_judge", lambda *_: True
+    )  # it compiles
+    assert main(["rebase", session, "--json"]) == 0
+    told = capsys.readouterr()
+    gates = [(s["gate"], s["verdict"]) for s in json.loads(told.out)["stages"]]
+    assert gates == [("G1", "pass"), ("G2", "pass"), ("G4", "not_run")]
+    assert "has this version of its kernel already\n" in told.err
 
 
 def test_the_same_version_is_left_as_it_is(
@@ -165,14 +194,18 @@ def test_status_says_what_is_stale_and_what_to_type(
 
     # The spec changed, and the kernel is gone from the disk.
     def gone(_: object) -> object:
-        raise InputError("it is not there")
+        raise InputError("it is not there", where=Where("kernel.cu"))
 
     with monkeypatch.context() as patch:
         patch.setattr(status, "session_kernel", gone)
         patch.setattr(status, "read_spec", lambda _: b"")
         code, row = told()
-    assert code == 1 and row["unknown"]["source"] == "it is not there"
+        patch.setattr(status, "read_spec", lambda _: read_spec(tmp_path / "gone.py"))
+        lost, of = told()
+    assert code == 1 and row["unknown"]["source"] == "kernel.cu: it is not there"
     assert "adapt --kernel KERNEL --spec " in row["steps"][0]
+    why = f"{tmp_path / 'gone.py'}: cannot be read: No such file or directory"
+    assert (lost, of["stale"], of["unknown"]["spec"]) == (0, {}, why)
 
     # Without the session: the bundled kernel of its name, and the spec beside it.
     code = main(["status", str(repository), "--store", str(tmp_path / "other.git"), "--json"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import keyword
 import re
@@ -9,9 +10,10 @@ import shutil
 import subprocess
 import sys
 import tarfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,12 +22,14 @@ from engine.errors import InputError, StoreError
 from engine.lift.files.kernel_package import load_package
 from engine.package.export import (
     Content,
+    Layout,
     export,
     package_data,
     package_files,
     verdicts_json,
 )
 from engine.package.fold import unfold
+from engine.package.hub import hub_files
 from engine.package.source import BEGIN, END
 from engine.package.vendor import vendored
 from engine.spec.recipes.recipe import Clause, Input
@@ -117,11 +121,15 @@ def test_folders(root: Path, tmp_path: Path) -> None:
     export(made, folder)  # our own is replaced, with what was built from it
     assert not (folder / "build").exists()
 
-    for name in ("soft-cap", "class", "1st"):
-        with pytest.raises(InputError, match="cannot be imported") as caught:
+    for name in ("soft-cap", "class", "1st", "größe", "\ufb01ne", "_cap_", "__main__", "a\n"):
+        with pytest.raises(InputError, match="cannot be imported and installed") as caught:
             export(made, tmp_path / name)
         fix = str(caught.value.fix).rsplit(" ", 1)[-1]
-        assert fix.isidentifier() and not keyword.iskeyword(fix)
+        assert fix.isidentifier() and fix.isascii() and not keyword.iskeyword(fix)
+        assert fix == fix.strip("_")
+    with pytest.raises(StoreError, match="File name too long") as long:
+        export(made, tmp_path / ("a" * 300))
+    assert long.value.fix == "name a folder that you may write to"
 
     other = tmp_path / "other"
     other.mkdir()
@@ -169,6 +177,50 @@ def test_what_no_export_wrote_stays(root: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"spec/other\.py is in the way"):
         export(content(root, spec_modules={"other.py": b""}), folder)
     assert (folder / "spec.py").is_file()  # nothing was removed before it was refused
+
+
+class Killed(BaseException):
+    pass
+
+
+def killed_at(number: int) -> Callable[..., Callable[..., Any]]:
+    """Makes a function that is killed when the functions it made are called for that time."""
+    calls = itertools.count()
+
+    def made(real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **options: Any) -> Any:
+            if next(calls) == number:
+                raise Killed
+            return real(*args, **options)
+
+        return call
+
+    return made
+
+
+@pytest.mark.parametrize("layout", [package_files, hub_files])
+def test_an_export_that_was_killed_over_an_older_one_is_made_whole_by_the_next(
+    layout: Layout, root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = content(root)
+    wanted = set(layout(made, "my_pkg"))
+    for number in itertools.count():
+        older = content(root, spec_modules={"other.py": b""})
+        folder = export(older, tmp_path / str(number) / "my_pkg")
+        (folder / "notes.txt").write_text("mine")
+        with monkeypatch.context() as patch:
+            killed = killed_at(number)
+            for name in ("unlink", "replace", "rmdir"):
+                patch.setattr(Path, name, killed(getattr(Path, name)))
+            try:
+                export(made, folder, layout)
+                break
+            except Killed:
+                pass
+        export(made, folder, layout)
+        files = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}
+        assert files == wanted | {"notes.txt"}
+    assert number > len(wanted)
 
 
 @pytest.mark.parametrize("name", ["../thesis.txt", "link/thesis.txt"])
