@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     from engine.worker.problems.problem_sizes import cases_of, label
     from sessions.store import Store
 
-    path, state, recipe = Path(args.what), None, None
+    path, state, recipe, binding = Path(args.what), None, None, None
     kernel = args.what in list_kernels() or "/" in args.what or path.suffix == ".cu"
     if specialisation(args) and (path.suffix == ".cuir" or not kernel):
         raise InputError(
@@ -76,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         with Bench(Store.open(args.store)) as bench:
             try:
-                module, state, recipe = service.module_of_session(bench, args.what)
+                module, state, recipe, binding = service.module_of_session(bench, args.what)
             except StoreError as error:
                 raise neither(args.what, error) from None
     width = constants(module).get("D", 128)
@@ -93,7 +93,9 @@ def run(args: argparse.Namespace) -> int:
     if args.kept is None and recipe is not None:
         shares = [kept_share(recipe, case.sizes) for case in cases]
     found = [
-        service.costs(module, [case], named, kept=kept, on_arch=args.arch)[0]
+        service.costs(
+            module, [case], named, kept=kept, recipe=recipe, binding=binding, on_arch=args.arch
+        )[0]
         for case, kept in zip(cases, shares, strict=True)
     ]
     if args.json:

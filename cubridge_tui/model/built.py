@@ -13,6 +13,7 @@ from engine.service.views.costing import EXPERT
 
 if TYPE_CHECKING:
     from engine.spec.recipes.recipe import Recipe
+    from engine.transfer.binding import Binding
 
 _HEAD = ("registers", "spilled B", "blocks/SM", "shared bytes")
 
@@ -94,13 +95,15 @@ def conformance_lines(details: Mapping[str, Any]) -> list[str]:
 # --- the cost model ------------------------------------------------------------------------------
 
 
-def predictions(target: Module, expert: Module, recipe: Recipe | None) -> list[str]:
+def predictions(
+    target: Module, expert: Module, recipe: Recipe | None, binding: Binding | None
+) -> list[str]:
     """Lines of what the cost model predicts; it takes a second a module, off the UI thread."""
     from engine.gates.g3_source.speed import setting_of
     from engine.service.views.consequence import cost_of, where_of
 
     try:
-        setting = setting_of(expert, recipe)
+        setting = setting_of(expert, recipe, binding)
         found = {"target": cost_of(target, setting), EXPERT: cost_of(expert, setting)}
     except CuBridgeError as error:
         return [f"the cost model gives no prediction: {typeable(error.message)}"]

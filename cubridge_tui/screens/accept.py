@@ -57,11 +57,13 @@ class AcceptScreen(ActionScreen):
         self.fill()
         self.query_one(CodePane).focus()
         target, lifted, recipe = self.snap.target, self.snap.lifted, self.snap.recipe
+        binding = self.snap.binding
         if target is not None and lifted is not None:
             self._only_predicts = True
             self.cubridge.jobs.submit(
-                "predict", lambda: predictions(target, lifted, recipe), self._predicted, quiet=True
-            )
+                "predict", lambda: predictions(target, lifted, recipe, binding), self._predicted,
+                quiet=True,
+            )  # fmt: skip
 
     def changes(self) -> bool:
         return super().changes() and not self._only_predicts

@@ -39,6 +39,7 @@ from engine.lift import KernelPackage
 from engine.lift.cpp.provenance import Lifted
 from engine.priority import stand_back
 from engine.spec.recipes.recipe import Recipe
+from engine.transfer.binding import Binding
 from engine.types import VerdictKind
 
 Progress = Callable[[str], None]
@@ -54,6 +55,7 @@ def judge_apart(
     lowered: bytes,
     arch: str,
     recipe: Recipe | None,
+    binding: Binding | None,
     *,
     cancel: threading.Event | None = None,
     progress: Progress = lambda _: None,
@@ -65,7 +67,7 @@ def judge_apart(
         ChildEnded: the process ended without an answer.
     """
     request = pickle.dumps(
-        (package, lifted, target, lowered, arch, recipe), pickle.HIGHEST_PROTOCOL
+        (package, lifted, target, lowered, arch, recipe, binding), pickle.HIGHEST_PROTOCOL
     )
     with tempfile.TemporaryFile() as log:
         process = subprocess.Popen(

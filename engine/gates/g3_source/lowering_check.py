@@ -30,6 +30,7 @@ from engine.lift.files.meanings import known_meanings, like, unexplained
 from engine.lower.lower import Lowered
 from engine.lower.spans import allowed_spans, union, verify_spans
 from engine.spec.recipes.recipe import Recipe
+from engine.transfer.binding import Binding
 from engine.types import TOO_SLOW, UNFINISHED, VerdictKind
 
 Lowering = Lowered
@@ -53,13 +54,14 @@ def judge_lowered(
     lowered: bytes,
     arch: str,
     recipe: Recipe | None,
+    binding: Binding | None,
     *,
     cancel: threading.Event | None = None,
     progress: Progress = lambda _: None,
 ) -> G3:
     """Spans, relift of every specialisation, compile, resources, predicted speed: the first thing
     wrong, or a pass. Where the speed alone is wrong, the detail `TOO_SLOW` says so. `recipe` is
-    what the spec asks for, where it was read.
+    what the spec asks for, where it was read, `binding` what fills the target's fields.
 
     Raises:
         Interrupted: `cancel` was set.
@@ -91,7 +93,7 @@ def judge_lowered(
     words, details["conformance"] = _conformance(lowered, package)
     reason += f"; {words}" if words else ""
     progress("G3: predicting the speed")
-    speed = beside(lifted.module, target, recipe)
+    speed = beside(lifted.module, target, recipe, binding)
     details[SPEED] = speed.to_json()
     reason += f"; {speed.words}"
     if speed.slow:

@@ -16,12 +16,14 @@ from engine.cost.model import Prediction, bound_words, predict
 from engine.cost.plan import constants
 from engine.cost.scalar import read_late
 from engine.cuir.arch import arch_name
-from engine.cuir.nodes import Attr, Lambda, Module, stmt_call, walk
+from engine.cuir.nodes import Attr, Lambda, Module, free_names, stmt_call, walk
 from engine.cuir.ops.traits import ASYNC_MATMULS, MASKS
 from engine.cuir.printer import print_expr
+from engine.cuir.scalar import evaluate
 from engine.errors import CuBridgeError, InputError
-from engine.spec.recipes.kept_pairs import kept_share, mask_inputs
+from engine.spec.recipes.kept_pairs import example_value, extent, kept_share, mask_inputs
 from engine.spec.recipes.recipe import Recipe
+from engine.transfer.binding import Binding
 from engine.worker.problems.problem_sizes import Case, cases_of, label
 
 LENGTH = 8192
@@ -33,17 +35,20 @@ SPEED = "speed"  # among the details of a G3 verdict: `Speed`
 @dataclass(frozen=True, slots=True)
 class Setting:
     """What every prediction of a session is for. `kept` is the share of pairs that the mask keeps,
-    `examples` says that it reads inputs, for which example values stand."""
+    `examples` says that it reads inputs, for which example values stand. `numbers` are the values
+    of the argument struct's number fields, as far as they are bound."""
 
     card: Card
     case: Case
     shape: str
     kept: float
     examples: bool
+    numbers: Mapping[str, int | float]
 
 
-def setting_of(module: Module, recipe: Recipe | None) -> Setting:
-    """The card and shape for a kernel, and the share of pairs that the recipe keeps.
+def setting_of(module: Module, recipe: Recipe | None, binding: Binding | None) -> Setting:
+    """The card and shape for a kernel, the share of pairs that the recipe keeps, and what the
+    binding, where there is one, fills its number fields with.
 
     Raises:
         InputError: the cost model knows no card of the kernel's arch.
@@ -56,15 +61,38 @@ def setting_of(module: Module, recipe: Recipe | None) -> Setting:
     case = cases_of({"lengths": [LENGTH], "shapes": None}, width)[0]
     kept = 1.0 if recipe is None else kept_share(recipe, case.sizes)
     shape = label({**case.sizes, "D": width, "Dv": width})
-    return Setting(card, case, shape, kept, recipe is not None and bool(mask_inputs(recipe)))
+    examples = recipe is not None and bool(mask_inputs(recipe))
+    numbers = bound_numbers(case, module, recipe, binding)
+    return Setting(card, case, shape, kept, examples, numbers)
 
 
-def arguments(case: Case, module: Module) -> dict[str, int | float]:
-    """Numbers for the argument struct: the sizes, and a scale where the struct has one."""
+def bound_numbers(
+    case: Case, module: Module, recipe: Recipe | None, binding: Binding | None
+) -> dict[str, int | float]:
+    """What the binding fills the number fields with: sizes, values of the spec, and what is
+    computed from them; example values stand for inputs without dimensions."""
+    if binding is None:
+        return {}
+    width = constants(module).get("D", 128)
+    known: dict[str, Any] = {**case.sizes, "D": width, "Dv": constants(module).get("DV", width)}
+    extra = () if recipe is None else recipe.extra()
+    known |= {i.name: example_value(i, {}, known) for i in extra if not i.dims}
+    found: dict[str, int | float] = {s.field: extent(s.size, known) for s in binding.sizes}
+    for scalar in binding.scalars:
+        if not free_names(scalar.value) - known.keys():
+            found[scalar.field] = evaluate(scalar.value, known)
+    return found
+
+
+def arguments(
+    case: Case, module: Module, numbers: Mapping[str, int | float]
+) -> dict[str, int | float]:
+    """Numbers for the argument struct: the sizes, a scale where the struct has one, and what is
+    bound to its fields."""
     width = constants(module).get("D")
     scale = float(width) ** -0.5 if isinstance(width, int) and width > 0 else 0.125
     fields = {f.name for f in module.fields}
-    return {**case.sizes, **({"scale": scale} if "scale" in fields else {})}
+    return {**case.sizes, **({"scale": scale} if "scale" in fields else {}), **numbers}
 
 
 def kept_flops(module: Module, setting: Setting) -> float:
@@ -76,7 +104,7 @@ def kept_flops(module: Module, setting: Setting) -> float:
 
 def prediction_of(module: Module, setting: Setting) -> Prediction:
     """What the cost model says of a module. Raises `CuBridgeError` where it cannot follow it."""
-    sizes = arguments(setting.case, module)
+    sizes = arguments(setting.case, module, setting.numbers)
     return predict(module, sizes, setting.card, flops=kept_flops(module, setting))
 
 
@@ -137,14 +165,16 @@ class Speed:
         return cls(**found) if isinstance(found, dict) else None
 
 
-def beside(bare: Module, target: Module, recipe: Recipe | None) -> Speed:
+def beside(
+    bare: Module, target: Module, recipe: Recipe | None, binding: Binding | None
+) -> Speed:
     """A target's predicted speed beside its bare kernel's, or why the model cannot follow one.
 
     A bare kernel with a mask of its own that visits fewer pairs than the spec keeps is taken to
     need as much longer for these.
     """
     try:
-        setting = setting_of(bare, recipe)
+        setting = setting_of(bare, recipe, binding)
         was, now = prediction_of(bare, setting), prediction_of(target, setting)
         if not was.visited_flops:
             return Speed(problem="the bare kernel is seen to visit no pair")

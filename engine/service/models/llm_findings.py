@@ -34,8 +34,8 @@ def room_words(module: Module) -> str:
     """The registers and shared memory that each kernel may use and does use, and the launcher's
     numbers that an edit may change; empty where the cost model cannot follow the module."""
     try:
-        setting = setting_of(module, None)
-        sizes, facts = arguments(setting.case, module), arch_of(module)
+        setting = setting_of(module, None, None)
+        sizes, facts = arguments(setting.case, module, {}), arch_of(module)
         found = launches(module, sizes, setting.card, facts)
         walked = [Launched(module, facts, one, sizes, setting.card, None, []) for one in found]
     except CuBridgeError:

@@ -52,7 +52,7 @@ class ModelGates:
             if unmet is not None:
                 found = Outcome(Reached.UNMET, unmet)
             if found.reached is Reached.PASSED and self.through is not Gate.G2:
-                found = self._g3(module, recipe, found)
+                found = self._g3(module, binding, recipe, found)
             if spec_hash(self.work) != spec:
                 raise InputError(
                     f"{self.work.spec.name}, or a module that it imports, changed while a model "
@@ -80,13 +80,15 @@ class ModelGates:
         op = str(there.details.get("op") or "")
         return Outcome(Reached.G2, there.reason, op, there.details)
 
-    def _g3(self, module: Module, recipe: Recipe | None, found: Outcome[Edit]) -> Outcome[Edit]:
+    def _g3(
+        self, module: Module, binding: Binding, recipe: Recipe | None, found: Outcome[Edit]
+    ) -> Outcome[Edit]:
         """The text of G3 and, where nvcc is, its compile and speed: a model can repair what fails
         there, and hears of the speed of what passes."""
         work = self.work
         try:
             lowered = lower(work.lifted, module)
-            result = work.judge_source(module, lowered.source, recipe)
+            result = work.judge_source(module, lowered.source, recipe, binding)
         except LowerError as error:
             return Outcome(Reached.LOWERING, f"it cannot be lowered: {error}")
         except CuBridgeError:

@@ -106,7 +106,8 @@ class ModelLower(Conversation[Texts]):
             return Outcome(Reached.UNREADABLE, error.message, stage="It could not be applied:")
         source = lowered_source(texts, task)
         try:
-            found = self.work.judge_source(self.work.target, source, self.work.recipe)
+            work = self.work
+            found = work.judge_source(work.target, source, work.recipe, work.binding)
         except CuBridgeError as error:
             return Outcome(Reached.G3, str(error), stage="Gate G3 found:", value=texts)
         # No other text makes the target faster: a person may take it as overridden.

@@ -226,7 +226,7 @@ class Work(Content):
             return self._moved_on(Gate.G3, begin, moved)
         lowered = self.session.artifact(Stage.LOWERED, LOWERED).data
         try:
-            result = self.judge_source(self.target, lowered, self.recipe)
+            result = self.judge_source(self.target, lowered, self.recipe, self.binding)
         except ChildFailed as error:
             return self._unfinished(Gate.G3, begin, error.message)
         except CuBridgeError:
@@ -242,12 +242,14 @@ class Work(Content):
         found = Found(result.kind is VerdictKind.PASS, result.reason, details)
         return self.found(Gate.G3, begin, found, compiler=result.compiler)
 
-    def judge_source(self, target: Module, lowered: bytes, recipe: Recipe | None) -> G3:
+    def judge_source(
+        self, target: Module, lowered: bytes, recipe: Recipe | None, binding: Binding
+    ) -> G3:
         """G3 of any target and lowered source of this session; `recipe` is what the spec asks for,
-        where it was read."""
+        where it was read, `binding` what fills the target's fields."""
         judge = judge_apart if self.bench.apart else judge_lowered
         return judge(
-            self.package, self.lifted, target, lowered, self.options.arch, recipe,
+            self.package, self.lifted, target, lowered, self.options.arch, recipe, binding,
             cancel=self.bench.cancel, progress=self.bench.progress,
         )  # fmt: skip
 

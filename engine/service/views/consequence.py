@@ -19,7 +19,7 @@ def where_of(setting: Setting) -> Where:
 def timeline_of(module: Module, setting: Setting) -> Timeline:
     """A block of the module over time. Raises `CuBridgeError` where the model cannot follow it."""
     flops = kept_flops(module, setting)
-    return timeline(module, arguments(setting.case, module), setting.card, flops)
+    return timeline(module, arguments(setting.case, module, setting.numbers), setting.card, flops)
 
 
 def cost_of(module: Module, setting: Setting) -> Cost:

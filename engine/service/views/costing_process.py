@@ -56,7 +56,7 @@ def main() -> None:
         question = Question.from_json(json.loads(first))
         base = parse_module(question.base, "base")
         proposed = parse_module(question.proposed, "proposed")
-        setting = setting_of(base, question.recipe)
+        setting = setting_of(base, question.recipe, question.binding)
     except Exception as error:
         say(name=EXPERT, cost=Cost(problem=failure_of(error).message).to_json())
         return

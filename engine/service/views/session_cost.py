@@ -11,11 +11,12 @@ from engine.cost.model import Prediction, predict
 from engine.cuir.nodes import Module
 from engine.cuir.parser import parse_module
 from engine.files import read_text
-from engine.gates.g3_source.speed import arguments
+from engine.gates.g3_source.speed import arguments, bound_numbers
 from engine.service.executed.opened import work_of
-from engine.service.session.content import TARGET
+from engine.service.session.content import BINDING, TARGET
 from engine.service.session.workbench import Bench, lift_any
 from engine.spec.recipes.recipe import Recipe
+from engine.transfer.binding import Binding
 from engine.types import Gate, Stage
 from engine.worker.problems.problem_sizes import Case
 from sessions.state import SessionState
@@ -32,13 +33,16 @@ def module_of_kernel(name: str, arch: str | None, specialisation: Mapping[str, s
     return lift_any(name, arch, specialisation).module
 
 
-def module_of_session(bench: Bench, session: str) -> tuple[Module, SessionState, Recipe | None]:
+def module_of_session(
+    bench: Bench, session: str
+) -> tuple[Module, SessionState, Recipe | None, Binding | None]:
     """A session's target, or its lifted module where there is no target yet; the session, and what
-    its spec asks for, where that was read."""
+    its spec asks for and what fills its fields, where these are known."""
     work = work_of(bench, bench.store.load(session))
-    if TARGET in work.state.stage(Stage.TARGET).artifacts:
-        return work.target, work.state, work.recipe
-    return work.lifted.module, work.state, work.recipe
+    known = work.state.stage(Stage.TARGET).artifacts
+    binding = work.binding if BINDING in known else None
+    module = work.target if TARGET in known else work.lifted.module
+    return module, work.state, work.recipe, binding
 
 
 def tiles(state: SessionState) -> Mapping[str, Any] | None:
@@ -71,17 +75,20 @@ def costs(
     card: Card,
     *,
     kept: float | None = None,
+    recipe: Recipe | None = None,
+    binding: Binding | None = None,
     on_arch: str | None = None,
 ) -> tuple[Prediction, ...]:
     """A prediction for each shape. `kept` is the share of pairs that the mask keeps, in (0, 1]:
-    with it TFLOP/s count the kept pairs, else those of all visited tiles."""
+    with it TFLOP/s count the kept pairs, else those of all visited tiles. `recipe` and `binding` are
+    the session's, where there is one."""
     out = []
     for case in cases:
         flops = None
+        sizes = arguments(case, module, bound_numbers(case, module, recipe, binding))
         if kept is not None:
-            whole = predict(module, arguments(case, module), card, on_arch=on_arch)
+            whole = predict(module, sizes, card, on_arch=on_arch)
             pairs = case.B * case.Hq * case.Nq * case.Nk
             flops = kept * pairs * whole.main.flops_pair
-        sizes = arguments(case, module)
         out.append(predict(module, sizes, card, flops=flops, on_arch=on_arch))
     return tuple(out)

@@ -113,13 +113,18 @@ def spec_numbers(text: str) -> frozenset[int]:
 
 
 def best(attempts: Sequence[Attempt[Edit]]) -> Attempt[Edit] | None:
-    """The attempt that got furthest, of those that became a module; the earliest among equals.
+    """The attempt that got furthest, of those that became a module; among equals the later round,
+    which answers what was said of the one before.
 
     Among those that G2 judged, one that ran more of the deck got further; among those that passed,
     one that is predicted to be faster.
     """
     made = [a for a in attempts if a.outcome.value is not None and a.reached >= Reached.G2]
-    return max(made, key=lambda a: (a.reached, _runs(a.outcome), -_us(a.outcome)), default=None)
+
+    def got(a: Attempt[Edit]) -> tuple[float, ...]:
+        return a.reached, _runs(a.outcome), -_us(a.outcome), a.round
+
+    return max(made, key=got, default=None)
 
 
 def _us(outcome: Outcome[Edit]) -> float:

@@ -70,7 +70,7 @@ def test_a_prediction_names_card_method_and_formula(kernel: str, card: str) -> N
     *_, (_, target) = apply(base, plan(base, VARIANTS["softcap_causal"]).steps)
     found = card_of_arch(arch_name(target))
     assert found is not None and found.name == card
-    lines = predictions(target, base, VARIANTS["softcap_causal"])
+    lines = predictions(target, base, VARIANTS["softcap_causal"], None)
     assert found.title in lines[0] and "not measured" in lines[0] and "50.0%" in lines[0]
     assert "TFLOP/s = 2 (D + Dv) x kept pairs" in lines[1]
     ours, expert = lines[2:]

@@ -41,9 +41,9 @@ def test_it_says_what_g3_says_in_this_process() -> None:
     wrong = package.source.replace(b"__expf", b"__expg").replace(b"+ 1", b"+ 2", 1)
     assert wrong != package.source
     said: list[str] = []
-    here = judge_lowered(package, lifted, lifted.module, wrong, options.arch, None)
+    here = judge_lowered(package, lifted, lifted.module, wrong, options.arch, None, None)
     apart = judge_apart(
-        package, lifted, lifted.module, wrong, options.arch, None, progress=said.append
+        package, lifted, lifted.module, wrong, options.arch, None, None, progress=said.append
     )
     assert here.kind is VerdictKind.FAIL
     assert apart == here
@@ -81,7 +81,7 @@ def test_a_cancel_ends_it_with_its_compilers(
     begin = time.monotonic()
     with pytest.raises(Interrupted):
         judge_apart(
-            package, lifted, lifted.module, package.source, options.arch, None,
+            package, lifted, lifted.module, package.source, options.arch, None, None,
             cancel=cancel, progress=progress,
         )  # fmt: skip
     assert times and time.monotonic() - begin < 15
@@ -106,7 +106,7 @@ def test_a_killed_compiler_is_no_verdict(monkeypatch: pytest.MonkeyPatch, tmp_pa
     package = find_kernel("flash_fwd_sm80")
     options = choose_options(package)
     lifted = lift(package, options.specialisation, options.arch)
-    found = judge_apart(package, lifted, lifted.module, package.source, options.arch, None)
+    found = judge_apart(package, lifted, lifted.module, package.source, options.arch, None, None)
     assert found.kind is VerdictKind.NOT_RUN and found.details[UNFINISHED]
     assert "nvcc" in found.reason and "signal 9" in found.reason
 
@@ -124,7 +124,7 @@ def test_a_killed_process_says_which_signal() -> None:
 
     with pytest.raises(ChildEnded, match="was ended by signal 9"):
         judge_apart(
-            package, lifted, lifted.module, package.source, options.arch, None, progress=shoot
+            package, lifted, lifted.module, package.source, options.arch, None, None, progress=shoot
         )  # fmt: skip
 
 
@@ -142,7 +142,7 @@ def test_a_cancel_while_it_lifts_ends_it_at_once() -> None:
 
     with pytest.raises(Interrupted):
         judge_apart(
-            package, lifted, lifted.module, package.source, options.arch, None,
+            package, lifted, lifted.module, package.source, options.arch, None, None,
             cancel=cancel, progress=progress,
         )  # fmt: skip
     assert time.monotonic() - cancelled[0] < 2

@@ -27,6 +27,7 @@ from engine.gates.outcome import Found
 from engine.service.session.adaptation import Adaptation, start
 from engine.service.session.session_options import choose_options
 from engine.service.session.workbench import Bench, find_kernel, find_spec
+from engine.transfer.binding import Binding, ScalarField
 from engine.types import Gate, Level, VerdictKind
 from sessions.store import Store
 from tests.engine.transfer.recipes import VARIANTS, lifted
@@ -44,12 +45,26 @@ def slow_text() -> str:
 
 
 def test_what_does_the_same_over_and_over_is_slow() -> None:
-    found = beside(BASE, parse_module(slow_text(), "slow"), None)
+    found = beside(BASE, parse_module(slow_text(), "slow"), None, None)
     assert found.share < SLOWEST and found.slow and found.visited == pytest.approx(1.0)
     assert "predicted to take" in found.words and "the bare kernel" in found.words
     assert Speed.of({SPEED: json.loads(json.dumps(found.to_json()))}) == found
-    same = beside(BASE, BASE, None)
+    same = beside(BASE, BASE, None, None)
     assert same.share == pytest.approx(1.0) and not same.slow and same.words.endswith(")")
+
+
+def test_a_number_of_the_spec_reaches_the_prediction() -> None:
+    text = print_module(BASE).replace("    scale: f32\n", "    scale: f32\n    window: i32\n", 1)
+    reach = "ceil_div(min(args.Nk, args.window), BN)"
+    text = text.replace("ceil_div(args.Nk, BN)", reach, 1)
+    target = parse_module(text, "window")
+    times = [
+        beside(BASE, target, None, Binding((), (), (ScalarField("window", parse_expr(value)),))).us
+        for value in ("Nk", "Nk // 4", "1024")
+    ]
+    whole = beside(BASE, BASE, None, None).us
+    assert times[0] == pytest.approx(whole) and 0.2 < times[1] / whole < 0.35
+    assert times[2] < times[1]
 
 
 def test_two_attentions_are_set_against_two_bare_calls() -> None:
@@ -57,7 +72,7 @@ def test_two_attentions_are_set_against_two_bare_calls() -> None:
     assert one.share == pytest.approx(0.526, abs=0.001) and not one.slow
     assert replace(one, us=310.0).slow and not replace(one, us=310.0, attentions=2).slow
     recipe = VARIANTS["softcap_causal"]
-    assert beside(BASE, BASE, recipe).attentions == 1
+    assert beside(BASE, BASE, recipe, None).attentions == 1
 
 
 def test_within_the_models_largest_error_it_is_told_and_not_failed() -> None:
@@ -67,7 +82,7 @@ def test_within_the_models_largest_error_it_is_told_and_not_failed() -> None:
     )
     guessed = Speed(900.0, 100.0, where="a card", examples=True)
     assert not guessed.slow and guessed.words.endswith("by example values of what the mask reads")
-    assert beside(BASE, BASE, VARIANTS["document"]).examples
+    assert beside(BASE, BASE, VARIANTS["document"], None).examples
     largest = re.findall(r"within 15%, from -(\d+)% to", Path("docs/cost.md").read_text())
     assert largest == [f"{100 * LARGEST_ERROR:.0f}"]
 
@@ -75,13 +90,13 @@ def test_within_the_models_largest_error_it_is_told_and_not_failed() -> None:
 def test_a_bare_kernel_that_visits_fewer_pairs_than_the_spec_keeps_is_taken_for_slower(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    whole = speed.prediction_of(BASE, speed.setting_of(BASE, None))
+    whole = speed.prediction_of(BASE, speed.setting_of(BASE, None, None))
     half = replace(whole, microseconds=whole.microseconds / 2, visited_flops=whole.flops / 2)
     monkeypatch.setattr(speed, "prediction_of", lambda *_: half)
-    assert beside(BASE, BASE, None).bare_us == pytest.approx(whole.microseconds)
+    assert beside(BASE, BASE, None, None).bare_us == pytest.approx(whole.microseconds)
     none = replace(half, visited_flops=0.0)
     monkeypatch.setattr(speed, "prediction_of", lambda *_: none)
-    assert "no pair" in beside(BASE, BASE, None).problem
+    assert "no pair" in beside(BASE, BASE, None, None).problem
 
 
 def test_a_fault_of_the_cost_model_itself_is_no_speed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,19 +105,19 @@ def test_a_fault_of_the_cost_model_itself_is_no_speed(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(speed, "bound_words", broken)
     with pytest.raises(KeyError):
-        beside(BASE, BASE, None)
+        beside(BASE, BASE, None, None)
 
 
 def test_a_mask_that_divides_by_an_example_of_zero_is_not_predicted() -> None:
     recipe = VARIANTS["document"]
     recipe = replace(recipe, keep=parse_expr("i // doc[j] > 3", "keep"))
-    assert "with example values" in beside(BASE, BASE, recipe).problem
+    assert "with example values" in beside(BASE, BASE, recipe, None).problem
 
 
 def test_what_the_cost_model_cannot_follow_is_not_slow() -> None:
     text = print_module(BASE)
     hostless = parse_module(text[: text.index("@host")], "hostless")
-    found = beside(BASE, hostless, None)
+    found = beside(BASE, hostless, None, None)
     assert found.problem and not found.slow and "is not predicted" in found.words
 
 

@@ -43,7 +43,7 @@ def test_a_target_that_visits_what_is_not_kept_is_slower_and_has_a_lower_rate() 
     made = proposal()
     skip = next(h.id for h in made.hunks if "tile_count" in h.after)
     taken = {h.id: Decision(h.id, DecisionKind.ACCEPTED, "") for h in made.hunks if h.id != skip}
-    setting = replace(setting_of(BASE, RECIPE), case=CASE)
+    setting = replace(setting_of(BASE, RECIPE, None), case=CASE)
     assert setting.card.name == "a100" and setting.kept == pytest.approx(0.5, abs=0.01)
     every = cost_of(TARGET, setting)
     without = cost_of(compose(BASE, TARGET, made, taken), setting)
@@ -151,7 +151,7 @@ def test_what_no_rule_foresees_is_an_internal_error() -> None:
     def fails() -> Module:
         raise KeyError("n")
 
-    assert "internal error: KeyError" in _cost(fails, setting_of(BASE, None)).problem
+    assert "internal error: KeyError" in _cost(fails, setting_of(BASE, None, None)).problem
 
 
 def test_the_hunk_that_is_looked_at_is_costed_and_tried_before_the_others() -> None:

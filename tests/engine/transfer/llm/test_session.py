@@ -493,6 +493,7 @@ def test_candidates_are_kept_side_by_side(
     ("third", "us", "kept"),
     [
         ("right", 900.0, "c1r2"),  # faster: it takes the other's place
+        ("right", 1000.0, "c1r2"),  # as fast: it is the answer to what was said of the other
         ("right", 1100.0, "c1r1"),
         ("wrong", 500.0, "c1r1"),
         ("stands", 0.0, "c1r1"),
@@ -518,7 +519,7 @@ def test_compilers_errors_go_back_and_then_the_speed(
         good = "top * scale_log2)" in print_module(module).split("l = row_reduce")[1]
         return Outcome(Reached.PASSED if good else Reached.G2, "")
 
-    def g3(target: Module, source: bytes, recipe: object) -> G3:
+    def g3(target: Module, source: bytes, *_: object) -> G3:
         judged.append(source)
         if len(judged) > 1:
             speed = speeds[len(judged) - 2]
