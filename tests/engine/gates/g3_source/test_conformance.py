@@ -270,7 +270,7 @@ def test_a_pass_of_g3_names_them(
     package = load_package("flash_fwd_sm80")
     package = replace(package, specialisations=package.specialisations[:1])
     lifted = lift(package, package.specialisations[0], "sm_80")
-    args = (package, lifted, lifted.module, package.source, "sm_80", None)
+    args = (package, lifted, lifted.module, package.source, "sm_80", None, None)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
     def judged(folder: Path) -> g3.G3:
