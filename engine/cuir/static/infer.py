@@ -253,6 +253,8 @@ class Typer(ScalarTyper):
                 return self.kernel(id, expr.index, scope)
         base = self.type(expr.base, scope)
         *lead, tail = expr.index
+        if any(isinstance(i, Slice) for i in lead):
+            mismatch("`row:` stands last in a tile: of a view whose rows come last or last but one")
         if isinstance(tail, Slice):
             whole = [self.whole(i, scope) for i in (*lead, tail.start)]
             if isinstance(base, Unknown):

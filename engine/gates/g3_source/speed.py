@@ -165,9 +165,7 @@ class Speed:
         return cls(**found) if isinstance(found, dict) else None
 
 
-def beside(
-    bare: Module, target: Module, recipe: Recipe | None, binding: Binding | None
-) -> Speed:
+def beside(bare: Module, target: Module, recipe: Recipe | None, binding: Binding | None) -> Speed:
     """A target's predicted speed beside its bare kernel's, or why the model cannot follow one.
 
     A bare kernel with a mask of its own that visits fewer pairs than the spec keeps is taken to

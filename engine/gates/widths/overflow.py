@@ -30,9 +30,9 @@ from engine.cuir.rewrite import map_blocks
 from engine.cuir.static.legal_sizes import USUAL, LegalSizes
 from engine.gates.widths.intervals import LOADED, WIDTHS, Range
 from engine.gates.widths.value_ranges import At, Ranges, expressions
-from engine.gates.widths.width_proofs import proofs
+from engine.gates.widths.width_proofs import UNSEEN, proofs
 from engine.lower.spelling.legal import legal
-from engine.prove.solver import Proven, Witness
+from engine.prove.solver import Proven, Unknown, Witness
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +70,17 @@ def overflow(
     if not unproven:
         return None
     # The solver stops at a few: what it did not look at is not what is wrong.
-    key = next((k for k in unproven if isinstance(answers.get(k), Witness)), unproven[0])
+    seen = [k for k in unproven if answers.get(k) != UNSEEN] or unproven
+    key = next((k for k in seen if isinstance(answers.get(k), Witness)), seen[0])
     path, kind = wide[key]
     answer, bits = answers.get(key), 64 if kind == "i64" else 32
-    where = f" (at {answer})" if isinstance(answer, Witness) else ""
+    match answer:
+        case Witness():
+            where = f" (at {answer})"
+        case Unknown(reason):
+            where = f" ({reason})"
+        case _:
+            where = ""
     return Overflow(
         path,
         f"{print_expr(key[1])} may be more than {bits} bits hold{where}: make one operand "

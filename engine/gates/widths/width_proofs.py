@@ -2,8 +2,8 @@
 `work`, since `first` is `work` divided by as much.
 
 A name that is assigned once is its expression, a loop's variable lies between the loop's ends, a
-device function is looked at in each of its calls; everything else (a load, a counter, a block's
-number) is any number of its range.
+device function is looked at in each of its calls, a block's number is less than its launch has
+blocks; everything else (a load, a counter) is any number of its range.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from engine.cuir.nodes import (
     Lambda,
     Module,
     Name,
+    Num,
     children,
     next_of,
     stmt_exprs,
@@ -30,6 +31,7 @@ from engine.cuir.nodes import (
 )
 from engine.cuir.nodes import Path as StmtPath
 from engine.cuir.ops.traits import FIELD_VIEWS, STEADY
+from engine.cuir.static.calls import callee
 from engine.cuir.static.host_constants import constants_of
 from engine.gates.analysis.path_conditions import Standing, climbs, standings
 from engine.gates.widths.intervals import WIDTHS, Range
@@ -38,6 +40,7 @@ from engine.prove.solver import Answer, Condition, Goal, Proven, Unknown, prove
 from engine.prove.terms import Env, NotWhole, Path, Terms, Value, names_in
 
 ENOUGH = 2
+UNSEEN = Unknown("not every place could be looked at")
 BUDGET = 400_000  # z3's steps for one question to one solver
 _SCALAR = frozenset({
     "min", "max", "abs", "ceil_div", "floor_div", "floor_mod", "i32", "int", "i64", "bool",
@@ -63,6 +66,7 @@ class _Proofs:
         self.watching = True
         self.unseen: set[str] = set()  # functions of which a call could not be looked at
         self.bounds: list[Condition] = []
+        self.launched: list[Condition] = []  # of blocks' numbers, by their launches
         self.path: StmtPath = ()  # of the statement that is looked at
         self.names: dict[tuple[str, StmtPath], Value] = {}
         self.variables: list[tuple[StmtPath, tuple[object, ...], Value]] = []  # of loops
@@ -86,13 +90,14 @@ class _Proofs:
             self.variables.clear()
             self.terms.steady.clear()
             self.bounds = list(self._domain(function))
+            self.launched.clear()
             for at in standings(function):
                 self.path = at.path
                 for expr in stmt_exprs(at.stmt):
                     self._statement(expr, at)
         for key in self.asked:
             if key[0] in self.unseen and isinstance(self.found.get(key, Proven("")), Proven):
-                self.found[key] = Unknown("not every place could be looked at")
+                self.found[key] = UNSEEN
             self.found.setdefault(key, Unknown("it hangs on more than sizes"))
         return self.found
 
@@ -137,7 +142,7 @@ class _Proofs:
         sure = all(isinstance(self._prove(n, z3.Not(n), held), Proven) for n in needs)
         for (key, _, _), claim, twin in zip(visited, whole[len(needs) :], twins, strict=True):
             if isinstance(self.found.get(key, Proven("")), Proven):
-                unsure = Unknown("a divisor that may not be positive")
+                unsure = Unknown("a divisor in it may be 0 or less")
                 self.found[key] = self._prove(claim, twin, held) if sure else unsure
 
     def _parts(self, expr: Expr, at: Standing) -> None:
@@ -186,16 +191,24 @@ class _Proofs:
     def _prove(self, claim: Condition, twin: Condition, held: Path) -> Answer:
         key = (claim.get_id(), *(c.get_id() for c in held))
         if key not in self.proven:
-            given = (*_about([claim, *held], self.bounds), *held)
-            named = names_in(z3.And(claim, *given))
-            shown = {name: term for name, term in self.fields.items() if name in named}
-            sizes = [n for n in ("Nq", "Nk", "B", "Hq", "Hkv") if n in shown]
-            smallest = tuple(shown[n] for n in sizes)
-            name = "a number is held by its type"
-            goal = Goal(name, given, claim, twin, shown, smallest)
-            self.proven[key] = prove(goal, BUDGET)
+            answer = self._answer(claim, twin, held, self.bounds)
+            if self.launched and not isinstance(answer, Proven):
+                # How many blocks there are is a product more, which the solver is spared if it can.
+                answer = self._answer(claim, twin, held, [*self.bounds, *self.launched])
+            self.proven[key] = answer
             self.kept += [claim, *held]
         return self.proven[key]
+
+    def _answer(
+        self, claim: Condition, twin: Condition, held: Path, bounds: Sequence[Condition]
+    ) -> Answer:
+        given = (*_about([claim, *held], bounds), *held)
+        named = names_in(z3.And(claim, *given))
+        shown = {name: term for name, term in self.fields.items() if name in named}
+        sizes = [n for n in ("Nq", "Nk", "B", "Hq", "Hkv") if n in shown]
+        smallest = tuple(shown[n] for n in sizes)
+        goal = Goal("a number is held by its type", given, claim, twin, shown, smallest)
+        return prove(goal, BUDGET)
 
     # --- what names stand for ----------------------------------------------------------------
 
@@ -206,6 +219,27 @@ class _Proofs:
         if found is not None:
             self.bounds += [term >= found[0], term <= found[1]]
         return term
+
+    def below_grid(self, term: Value, axis: int) -> None:
+        """A block's number is less than the launch has blocks, where all launches can be read."""
+        around = self.function, self.path, self.names, self.lambdas, self.watching
+        counts: list[Condition] = []
+        first = len(self.terms.needs)
+        try:
+            for host, path, grid in _launches(self.module, self.function.name):
+                self.function, self.path, self.names = host, path, {}
+                self.lambdas, self.watching = [], False
+                if axis >= len(grid):
+                    return
+                counts.append(term < self.terms.whole(grid[axis], self._env()))
+            needs = [_implied(n.path, n.claim) for n in self.terms.needs[first:]]
+            if counts:
+                self.launched.append(z3.Implies(z3.And(*needs), z3.Or(*counts)))
+        except NotWhole:
+            return
+        finally:
+            del self.terms.needs[first:]
+            self.function, self.path, self.names, self.lambdas, self.watching = around
 
     def name(self, id: str) -> Value:
         """What a name of the kernel stands for. Raises `NotWhole`."""
@@ -301,6 +335,9 @@ class _Terms(Terms):
                 term = self._any(expr)
                 if fn in STEADY:
                     self.steady[expr] = term
+                match expr:
+                    case Call("block_id", (Num(int() as axis),)) if not self.inside:
+                        self.owner.below_grid(term, axis)
                 return term
         return super()._value(expr, env, path)
 
@@ -324,6 +361,19 @@ def _comes_before(path: StmtPath, other: StmtPath) -> bool:
     at = len(path) - 1
     first, second = path[at], other[at]
     return isinstance(first, int) and isinstance(second, int) and first < second
+
+
+def _launches(module: Module, kernel: str) -> Iterator[tuple[Function, StmtPath, Sequence[Expr]]]:
+    """Where a kernel is launched: the host function, the statement and the grid."""
+    hosts = {f.name: f for f in module.functions if f.kind == "host"}
+    for path, stmt in walk(module):
+        if path[0] not in hosts:
+            continue
+        for expr in stmt_exprs(stmt):
+            for node in walk_expr(expr):
+                called = callee(node)
+                if called is not None and called.name == kernel and called.grid:
+                    yield hosts[str(path[0])], path, called.grid
 
 
 def _reached(module: Module) -> dict[str, frozenset[str]]:

@@ -80,8 +80,8 @@ def costs(
     on_arch: str | None = None,
 ) -> tuple[Prediction, ...]:
     """A prediction for each shape. `kept` is the share of pairs that the mask keeps, in (0, 1]:
-    with it TFLOP/s count the kept pairs, else those of all visited tiles. `recipe` and `binding` are
-    the session's, where there is one."""
+    with it TFLOP/s count the kept pairs, else those of all visited tiles. `recipe` and `binding`
+    are the session's, where there is one."""
     out = []
     for case in cases:
         flops = None

@@ -16,6 +16,7 @@ from engine.cuir.printer import print_module
 from engine.cuir.static.check import check
 from engine.errors import CuirError, InputError
 from engine.lift.files.meanings import Meaning, with_meanings
+from engine.lower.spelling.free_hand import spelled
 from engine.service.session.adaptation import Adaptation
 from engine.service.session.content import TARGET
 from engine.service.session.meanings import (
@@ -40,7 +41,7 @@ def propose_by_person(work: Adaptation, text: str) -> Proposal:
         InputError: it is the target as it is, or another specialisation.
     """
     base = work.decided(work.edits)
-    proposed = parse_module(text, TARGET)
+    proposed = spelled(parse_module(text, TARGET))
     if proposed.spec != base.spec:
         raise InputError("the first line names another specialisation", fix="leave it as it is")
     number = sum(p.origin is Origin.PERSON for p in work.state.proposals) + 1

@@ -72,6 +72,7 @@ def _edited(blocks: Sequence[Block], base: Module, ids: Mapping[Path, str]) -> s
     text = print_module(base)
     lines = text.rstrip("\n").split("\n")
     spans = _spans(base, text, ids)
+    functions = [spans[ids[(f.name,)]] for f in base.functions if (f.name,) in ids]
     changes: list[tuple[int, int, list[str], str]] = []  # first, end, new lines, name
     for number, block in enumerate(blocks, start=1):
         name = f"block {number} ({block.op})"
@@ -80,7 +81,7 @@ def _edited(blocks: Sequence[Block], base: Module, ids: Mapping[Path, str]) -> s
             raise AnswerError(
                 f"{name}: no op has the id {block.op!r}; ids are the module's #@ marks, or Args"
             )
-        first, end = _target(block, span, lines, name)
+        first, end = _target(block, (span, *_around(span, functions)), lines, name)
         changes.append((first, end, _replacement(block, lines, first, span, name), name))
     changes.sort(key=lambda c: (c[0], c[1]))
     for (_, end, _, one), (first, _, _, other) in pairwise(changes):
@@ -109,8 +110,14 @@ def _spans(base: Module, text: str, ids: Mapping[Path, str]) -> dict[str, _Span]
     return out
 
 
-def _target(block: Block, span: _Span, lines: list[str], name: str) -> tuple[int, int]:
-    """The lines that the block replaces: first and end; equal for an insertion."""
+def _around(span: _Span, functions: Sequence[_Span]) -> list[_Span]:
+    return [f for f in functions if f.first <= span.first and span.last <= f.last]
+
+
+def _target(block: Block, spans: Sequence[_Span], lines: list[str], name: str) -> tuple[int, int]:
+    """The lines that the block replaces: first and end; equal for an insertion. `spans` are those
+    of its op and of the function around it."""
+    span = spans[0]
     if block.place != "at":
         if any(line.strip() for line in block.search):
             raise AnswerError(f"{name}: `before` and `after` take no search lines")
@@ -122,8 +129,11 @@ def _target(block: Block, span: _Span, lines: list[str], name: str) -> tuple[int
             f"{name}: no search lines; write the lines to replace, or `<<<<<<< before {block.op}`"
         )
     places = [at for at in range(len(lines)) if _at(lines, at, len(search)) == search]
-    # The text says what is replaced; the id, which of several. One place is meant, whatever the id.
+    # The text says what is replaced; the id, which of several. Of places that the op does not hold
+    # the only one of its function is meant, else the only one there is.
     found = [at for at in places if span.first <= at <= span.last]
+    for near in ([at for at in places if s.first <= at <= s.last] for s in spans[1:]):
+        found = found or (near if len(near) == 1 else [])
     found = found or (places if len(places) == 1 else [])
     if not found:
         shown = "\n".join(

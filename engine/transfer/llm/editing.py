@@ -12,6 +12,7 @@ from engine.cuir.printer import print_stmts
 from engine.cuir.rewrite import get
 from engine.cuir.static.check import check
 from engine.errors import CuBridgeError
+from engine.lower.spelling.free_hand import spelled
 from engine.lower.spelling.legal import legal
 from engine.transfer.binding import Binding
 from engine.transfer.llm.answer import (
@@ -70,7 +71,7 @@ def judge_edit(task: Task, gates: Gates) -> Callable[[str], Outcome[Edit]]:
 def _judged(text: str, task: Task, gates: Gates) -> Outcome[Edit]:
     try:
         answer = read_answer(text)
-        module = apply_answer(answer, task.base, task.ids)
+        module = spelled(apply_answer(answer, task.base, task.ids))
         scratch = frozenset(s.field for s in scratch_of(answer.bind, task.interface))
         refuse_names(task.base, module)
         refuse_tricks(task.base, module, spec_numbers(task.spec_text), scratch)

@@ -127,6 +127,7 @@ STATIC = {
     "unknown name": ("row = block_id(0) * 32", "row = blok * 32", "unknown_name"),
     "unknown op": ("    sync()\n    copy(", "    synch()\n    copy(", "unknown_op"),
     "arity": ("copy(Y[after - 1:], eye)", "copy(Y[after - 1:])", "arity"),
+    "rows first": ("copy(Y[after - 1:], eye)", "copy(Y[after - 1:, 0], eye)", "type_mismatch"),
     "operand kind": ("copy(Y[after - 1:], eye)", "copy(eye, Y[after - 1:])", "type_mismatch"),
     "float index": ("row = block_id(0) * 32", "row = block_id(0) * 32.0", "type_mismatch"),
     "integer /": ("row = block_id(0) * 32", "row = block_id(0) / 32", "type_mismatch"),

@@ -173,3 +173,27 @@ def test_a_wrong_order_of_work_shows_its_sizes() -> None:
     wrong = edited(right, old, "first = work // section * section")
     found = overflow(wrong.module, right.module)
     assert found is not None and found.path[0] in ("work_head", "work_row")
+
+
+@pytest.mark.parametrize("less", [0, 1])
+def test_without_keys_no_block_comes_where_blocks_of_keys_do(less: int) -> None:
+    """Only there is a number of keys to divide by; one block earlier there may be none."""
+    right = subject_of("full")
+    blocks = "ceil_div(args.Nq, BM) * args.Hq * args.B"
+    more = edited(right, f"blocks = {blocks}", f"blocks = {blocks} + args.Nk")
+    far = f"    if block >= q_tiles * args.Hq * args.B - {less}:\n"
+    far += "        far = block // args.Nk * args.Nk\n"
+    found = overflow(edited(more, SCALE, SCALE + far).module, right.module)
+    assert (found is None) == (less == 0)
+    assert found is None or "block // args.Nk * args.Nk" in found.message
+    assert found is None or "a divisor in it may be 0 or less" in found.message
+
+
+def test_what_was_not_looked_at_is_not_what_is_found() -> None:
+    """The solver stops after two; the expert's order of work came first in the text."""
+    right = subject_of("full", *KERNELS[1])
+    far = "".join(f"    far_{n} = works // args.Nk * args.Nk + {n}\n" for n in range(2))
+    scale = "        scale_log2 = args.scale * LOG2E\n"
+    wrong = edited(right, scale, scale + far.replace("    far", "        far"))
+    found = overflow(wrong.module, right.module)
+    assert found is not None and found.path[0] == "flash_fwd" and "args.Nk" in found.message

@@ -79,6 +79,14 @@ def test_search_lines_of_one_place_are_taken_there_whatever_the_id(base: Module)
         edited(edit(block("s2", "sync()", "pass")), base)  # of four places none is meant
 
 
+def test_of_several_places_the_only_one_of_the_ops_function_is_taken(base: Module) -> None:
+    line, blocks = "q_tiles = ceil_div(args.Nq, BM)", "    blocks = ceil_div"
+    twice = parse_module(print_module(base).replace(blocks, f"    {line}\n{blocks}"))
+    last = max(path for path in assign(twice) if path[0] == "launch" and len(path) == 2)
+    made = edited(edit(block(assign(twice)[last], line, "q_tiles = 1")), twice)
+    assert print_module(made) == print_module(base).replace(blocks, f"    q_tiles = 1\n{blocks}")
+
+
 def test_a_whole_function_and_a_whole_module(base: Module) -> None:
     text = "@device\ndef tile_count(args, b, h, q0, *, BM, BN):\n    return ceil_div(args.Nk, BN)"
     new = text.replace("ceil_div(args.Nk, BN)", "ceil_div(min(args.Nk, q0 + BM), BN)")
