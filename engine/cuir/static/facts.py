@@ -30,6 +30,7 @@ _LAYOUTS = {n for f in FAMILIES if f.unit == "warpgroup" for n in (f.acc, f.a)}
 # Ops of the primitives that drive the async proxy (sm90_async.cuh); the others do not know them.
 _ASYNC = {"mbarrier", "mbarrier_tx", "tma", "wgmma", "setmaxnreg"}
 _ASYNC_OPS = _OPS | {name for name, spec in OPS.items() if spec.needs in _ASYNC}
+_ALL_OPS = frozenset(OPS)
 
 
 def statements(function: Function) -> Iterator[Stmt]:
@@ -86,6 +87,10 @@ class Facts:
                 and all(self.is_pure(c, (*active, name)) for c in self.callees(name))
             )
         return self._pure[name]
+
+    def of_numbers(self, name: str) -> bool:
+        """Whether numbers that a function is given and the launch's own say what it gives."""
+        return not self._uses(name, _ALL_OPS)
 
     def by_warpgroups(self, name: str) -> bool:
         """Whether a kernel's unit is the warpgroup: it uses an op or layout that only they have."""

@@ -178,7 +178,11 @@ def _probe(subject: Subject, case: Case, seed: int) -> tuple[Failure | None, Row
     def at(factor: float) -> dict[str, Any]:
         return with_logits(subject, inputs, factor)
 
-    inputs = at(factor_that_shows(lambda f: expected(subject.recipe, at(f)).weights, TINY))
+    def of_kept(factor: float) -> Tensor:
+        there = expected(subject.recipe, at(factor))
+        return there.weights[there.keep]
+
+    inputs = at(factor_that_shows(of_kept, TINY))
     want = expected(subject.recipe, inputs)
     # relu gives kept pairs the weight of removed ones, and so does a score of -10000.
     keep = want.keep & (want.weights != 0)

@@ -60,7 +60,7 @@ def factor_that_shows(weights_at: Callable[[float], Tensor], least: float) -> fl
     leaves most weights at 0, as if masked, and what is kept does not hang on how large q is.
 
     Args:
-        weights_at: The weights [B, Hq, Nq, Nk] where q is that factor of what it was.
+        weights_at: The weights of the pairs that may show where q is that factor of what it was.
         least: From which weight on a pair shows.
     """
     best, most = FACTORS[0], -1

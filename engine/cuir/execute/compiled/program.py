@@ -49,7 +49,8 @@ class Limits:
 class Coverage:
     """What ran: how often each op, which launches, how many decisions a schedule took.
 
-    `parts` is the number of simulated warps of the largest block.
+    What a function gave for the same numbers before is not counted again. `parts` is the number of
+    simulated warps of the largest block.
     """
 
     ops: dict[Path, int] = field(default_factory=dict)
@@ -82,6 +83,8 @@ class Program:
         self.pairs: set[tuple[int, int]] = set()
         self.stages: dict[tuple[SharedType, int, int], Shared] = {}
         self.aranges: dict[tuple[int, int, int], Tensor] = {}
+        # What a part found out for all: the same numbers would give it again.
+        self.found: dict[Any, Any] = {}
         self.steps = 0
         self.block = 0  # serial number of the running block, from 1
         self.launch_first = 0  # serial number before the first block of the running launch

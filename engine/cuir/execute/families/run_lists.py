@@ -16,6 +16,7 @@ from engine.cuir.execute.state.values import Gmem, GmemTile, LambdaValue, RegTil
 from engine.cuir.types import Layout, TileType
 
 WORDS = 4  # of bits for each row
+AT_ONCE = 64  # rows of a mask that are asked for in one go, where bits take a few each
 Found = TypeVar("Found")
 
 
@@ -25,13 +26,17 @@ def class_of(part: Any, out: Any, rows: int, cols: int, f: LambdaValue, at: list
 
 
 def _holds(part: Any, rows: int, cols: int, f: LambdaValue, at: list[int]) -> Tensor:
-    arange = part.program.arange
+    arange, above = part.program.arange, at[0] % AT_ONCE
+    first, count = at[0], rows
+    if above + rows <= AT_ONCE and _same_for_all(f) is not None:
+        first, count = at[0] - above, AT_ONCE
 
     def found() -> Tensor:
-        kept = torch.as_tensor(f(arange(at[0], rows)[:, None], arange(at[1], cols)[None, :]))
-        return kept.broadcast_to(rows, cols)
+        kept = torch.as_tensor(f(arange(first, count)[:, None], arange(at[1], cols)[None, :]))
+        return kept.broadcast_to(count, cols)
 
-    return _once_a_block(part, f, (rows, cols, *at), found)
+    held = _once(part, f, (first, count, cols, at[1]), found)
+    return held[at[0] - first : at[0] - first + rows]
 
 
 def put_bits(
@@ -45,7 +50,7 @@ def put_bits(
         words = (held @ _places(cols)[2]).flatten().to(torch.int64)
         return words, np.flatnonzero(held.sum(0).numpy()).tolist()
 
-    words, columns = _once_a_block(part, f, ("bits", rows, cols, *at), found)
+    words, columns = _once(part, f, ("bits", rows, cols, *at), found)
     _write(part, dst, words)
     if columns:
         fold_word(part, ends, 0, min, at[1] + columns[0])
@@ -94,18 +99,18 @@ def _values(part: Any, count: int, f: LambdaValue, at: list[int]) -> Tensor:
     def found() -> Tensor:
         return torch.as_tensor(f(part.program.arange(at[0], count))).to(torch.int64)
 
-    return _once_a_block(part, f, (count, *at), found)
+    return _once(part, f, (count, *at), found)
 
 
-def _once_a_block(
+def _once(
     part: Any, f: LambdaValue, where: tuple[int | str, ...], found: Callable[[], Found]
 ) -> Found:
-    """What a lambda gives, computed by the first part that asks where all parts must get the same:
+    """What a lambda gives, computed by the first part that asks where all must get the same:
     the same lambda of the same numbers, which reads nothing that the program writes."""
     key = _same_for_all(f)
     if key is None:
         return found()
-    kept: dict[Any, Found] = part.machine.found
+    kept: dict[Any, Found] = part.program.found
     out = kept.get((key, where))
     if out is None:
         out = kept[key, where] = found()

@@ -144,7 +144,7 @@ def load_lines(part: Any, out: TileType, layout: Layout, tile: GmemTile, turn: i
     data = torch.zeros(count, out.layout.cols, dtype=source.dtype)
     if stop > start:
         row = tile.row + first
-        data[start - row : stop - row] = source[start:stop, columns]
+        data[start - row : stop - row] = source[start:stop].index_select(1, columns)
     return _loaded(part, out, data)
 
 

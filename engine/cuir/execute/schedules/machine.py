@@ -86,7 +86,6 @@ class BlockMachine:
         self.barriers: dict[int, Any] = {}
         self.named: dict[int, Any] = {}
         self.words: dict[int, int] = {}  # what the shared words hold, by their offset
-        self.found: dict[Any, Any] = {}  # what one part found out for all (lists.py)
         self.claimed = False  # since other blocks last went on
         self.sync_arrived: list[tuple[Part, int, np.ndarray]] = []
         self.sync_known = np.zeros(self.agents, np.int32)

@@ -32,3 +32,9 @@ def test_it_is_kept_by_the_module_itself_and_few_are() -> None:
     assert kept_program(modules[-1], "exact") is made[-1]
     assert kept_program(modules[-1], "typed") is not made[-1]
     assert kept_program(modules[0], "exact") is not made[0], "only the last ones"
+
+
+def test_all_parts_are_told_what_a_schedule_said_to_the_first() -> None:
+    ran = run_program(golden("hopper_pingpong"), make_inputs(Hq=1, Nq=5, Nk=130)).coverage
+    assert ran.parts > 2
+    assert ran.ops["tile_count", 0] == 1, "one block of rows: one question, whoever asks"

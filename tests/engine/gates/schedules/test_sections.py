@@ -17,13 +17,8 @@ from engine.gates.runs.case_run import exact, run_deck
 from engine.gates.runs.deck_cases import unforeseen
 from engine.gates.runs.subject import Subject
 from engine.lift import lift, load_package
-from engine.lower.spelling.legal import legal
-from engine.resources import specs_dir
-from engine.spec.read import read_recipe
-from engine.transfer.rules import apply, plan
 from tests.engine.gates.g1_g2.test_judge import subject_of
 
-SPEC = specs_dir() / "softcap_causal.py"
 HEADS = "    heads = min(section, args.B * args.Hq - first)\n"
 # Each once passed all that a free hand's G2 ran.
 WRONG = {
@@ -42,16 +37,11 @@ WRONG = {
 
 @cache
 def right() -> Subject:
-    package = load_package("flash_fwd_sm90")
-    base = lift(package, "bf16_96", "sm_90a").module
-    recipe = read_recipe(SPEC, {})
-    planned = plan(base, recipe)
-    *_, (_, target) = apply(base, planned.steps)
-    return Subject(legal(target), recipe, planned.binding, SPEC, {})
+    return subject_of("softcap_causal", "flash_fwd_sm90", "bf16_96")
 
 
 def judged(module: Module) -> Subject:
-    return Subject(module, right().recipe, right().binding, SPEC, {})
+    return replace(right(), module=module)
 
 
 def passes(module: Module) -> bool:
