@@ -61,7 +61,8 @@ class Boundary:
         mentioned: lvalues of the statement: variables in scope, and what it assigns to.
         scope: expressions that may be numbers there: names, members, sums and products that the
             function spells of what is in scope.
-        begins: the first byte of the function; -1 of a kernel.
+        inline: where an attribute of what is around the boundary may be spelled: of its function
+            (but for a kernel), and of the lambdas in it.
     """
 
     file: Path
@@ -72,7 +73,7 @@ class Boundary:
     mentioned: tuple[Variable, ...]
     scope: tuple[str, ...]
     loops: tuple[Loop, ...]
-    begins: int = -1
+    inline: tuple[int, ...] = ()
 
 
 def text(node: Node | None) -> str:
@@ -104,7 +105,7 @@ def boundaries(
         scope = list(_parameters(listed, b"__global__" in head))
         free = _free(body, {v.name for v in scope})
         walk = _Walk(file, source, name_of(function), _spelled(body, free), free,
-                     -1 if b"__global__" in head else function.start_byte)  # fmt: skip
+                     () if b"__global__" in head else (function.start_byte,))  # fmt: skip
         yield from walk.block(body, scope, ())
 
 
@@ -243,7 +244,7 @@ class _Walk:
     function: str
     spelled: tuple[_Spelled, ...]
     free: frozenset[str]
-    begins: int
+    inline: tuple[int, ...]
 
     def block(
         self, node: Node, outer: list[Variable], loops: tuple[Loop, ...]
@@ -268,6 +269,7 @@ class _Walk:
         self, node: Node, scope: list[Variable], loops: tuple[Loop, ...]
     ) -> Iterator[Boundary]:
         """The boundaries inside of a statement."""
+        walk = self
         if node.type in _BLOCKS:
             yield from self.block(node, scope, loops)
             return
@@ -281,8 +283,9 @@ class _Walk:
             declarator = node.child_by_field_name("declarator")
             listed = declarator.child_by_field_name("parameters") if declarator else None
             scope = [*scope, *_parameters(listed, False)]
+            walk = replace(self, inline=(*self.inline, _attributes(node)))
         for child in node.named_children:
-            yield from self.inside(child, scope, loops)
+            yield from walk.inside(child, scope, loops)
 
     def loop(self, node: Node) -> Loop:
         start = node.child_by_field_name("initializer")
@@ -329,7 +332,7 @@ class _Walk:
             indent if not indent.strip() else indent[: len(indent) - len(indent.lstrip())],
             tuple(v for v in mentioned.values() if _worth(v)),
             tuple(dict.fromkeys([*names, *(s.text for s in self.spelled if s.needs <= known)])),
-            loops, self.begins,
+            loops, self.inline,
         )  # fmt: skip
 
 
@@ -339,6 +342,14 @@ def _worth(variable: Variable) -> bool:
     if variable.pointer or variable.given:
         return False
     return " ".join(words) not in _INTEGERS and "constexpr" not in words
+
+
+def _attributes(node: Node) -> int:
+    """Where a lambda's attributes stand: before the type that it returns, else before its body."""
+    declarator = node.child_by_field_name("declarator")
+    parts = [*(declarator.named_children if declarator else ()), *node.named_children]
+    ends = ("trailing_return_type", "compound_statement")
+    return next(part.start_byte for part in parts if part.type in ends)
 
 
 def _span(node: Node | None) -> tuple[int, int] | None:

@@ -105,7 +105,7 @@ class _Search:
     def found(self) -> Found:
         for looks, files in self.stages():
             self.refused.clear()
-            first = self.observe(looks)
+            first = self.settled(self.observe(looks))
             near = self.near(first)
             if near is None:
                 continue
@@ -156,6 +156,22 @@ class _Search:
         return compile_observed(
             self.bench.asked, self.bench.entry, looks, self.tools, self.base, self.bench.folder
         )
+
+    def settled(self, first: Observed) -> Observed:
+        """The same without what shows an address of a thread's own memory, a view of an array or
+        what a lambda captures: nvcc keeps in memory what such an address is of, and would store a
+        matmul's results there before they are waited for."""
+        for sizes, _ in probing_sizes(self.bench):
+            try:
+                seen, _ = self.codes(first, sizes)
+            except InputError:
+                continue
+            views = {n for n, track in seen.items() if track.of_own_memory}
+            if not views:
+                break
+            left = [x for n, x in enumerate(first.looks) if x is not None and n not in views]
+            return self.observe(left)
+        return first
 
     def near(self, first: Observed) -> _Near | None:
         """The sizes at which places hold scores, and which do: sizes at which a block has tiles for
