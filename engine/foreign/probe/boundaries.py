@@ -7,7 +7,8 @@ machine to say.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterator
+import re
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from engine.foreign.functions import declarator_of, functions_of, name_of, plain
 _ARITHMETIC = {"+", "-", "*", "/", "%", "&", ">>", "<<"}
 _INTEGERS = {"int", "unsigned", "unsigned int", "bool", "char", "size_t", "int64_t", "uint32_t",
              "int32_t", "uint64_t", "long", "long long", "short", "void"}  # fmt: skip
+_FLOATS = {"float", "double"}
 _ALWAYS = frozenset({"threadIdx", "blockIdx", "blockDim", "gridDim"})
 _BLOCKS = ("compound_statement", "preproc_if", "preproc_ifdef", "preproc_else", "preproc_elif",
            "case_statement", "else_clause")  # fmt: skip
@@ -60,7 +62,7 @@ class Boundary:
     Args:
         mentioned: lvalues of the statement: variables in scope, and what it assigns to.
         scope: expressions that may be numbers there: names, members, sums and products that the
-            function spells of what is in scope.
+            function spells of what is in scope, and numbers that structs in scope have.
         inline: where an attribute of what is around the boundary may be spelled: of its function
             (but for a kernel), and of the lambdas in it.
     """
@@ -76,18 +78,76 @@ class Boundary:
     inline: tuple[int, ...] = ()
 
 
+Fields = Mapping[tuple[str, str], tuple[str, ...]]
+
+
+def fields(sources: Iterable[bytes]) -> Fields:
+    """The members of structs that are declared as numbers, by the name of the class around a struct
+    ("": none) and its own."""
+    out: dict[tuple[str, str], tuple[str, ...]] = {}
+    for source in sources:
+        for node in descend(parsed(source)):
+            if node.type != "field_declaration" or node.parent is None:
+                continue
+            static = any(c.type == "storage_class_specifier" for c in node.children)
+            if static or text(node.child_by_field_name("type")) not in _INTEGERS | _FLOATS:
+                continue
+            struct, outer = _class_of(node.parent), ""
+            if struct is not None:
+                outer = _class_name(_class_of(struct))
+            key = outer, _class_name(struct)
+            if not key[1]:
+                continue
+            names = [text(n) for n in node.children_by_field_name("declarator")
+                     if n.type == "field_identifier"]  # fmt: skip
+            out[key] = (*out.get(key, ()), *names)
+    return out
+
+
+def _class_of(node: Node) -> Node | None:
+    """The struct or class that something is declared in."""
+    at = node.parent
+    while at is not None and at.type not in ("struct_specifier", "class_specifier"):
+        at = at.parent
+    return at
+
+
+def _class_name(node: Node | None) -> str:
+    return text(node.child_by_field_name("name")) if node is not None else ""
+
+
+def _last_word(type: str) -> str:
+    """A type's own name, without what it is a member of, and template arguments."""
+    words = re.findall(r"\w+", type.split("<")[0])
+    return words[-1] if words else ""
+
+
+def _own_fields(found: Fields, function: Node) -> dict[str, tuple[str, ...]]:
+    """By a struct's name its numbers: of the one in the function's own class, else of the only one
+    that is called so."""
+    by_name: dict[str, list[tuple[str, ...]]] = {}
+    for (_, name), numbers in found.items():
+        by_name.setdefault(name, []).append(numbers)
+    out = {name: some[0] for name, some in by_name.items() if len(some) == 1}
+    own = _class_name(_class_of(function))
+    return out | {name: numbers for (outer, name), numbers in found.items() if own and outer == own}
+
+
 def text(node: Node | None) -> str:
     return (node.text or b"").decode("utf-8", "replace") if node is not None else ""
 
 
 def boundaries(
-    file: Path, source: bytes, reached: Container[str], lines: Collection[int] | None = None
-) -> Iterator[Boundary]:
+    file: Path, source: bytes, reached: Container[str], lines: Collection[int] | None = None,
+    known: Fields | None = None,
+) -> Iterator[Boundary]:  # fmt: skip
     """All boundaries inside of those functions of a file that are reached, in their order.
 
     Args:
         lines: those that instructions are of: a function without one is not executed. None: any.
+        known: the numbers of structs; None: those of this file.
     """
+    known = fields([source]) if known is None else known
     for function in functions_of(parsed(source)):
         body = function.child_by_field_name("body")
         if plain(name_of(function)) not in reached:
@@ -104,8 +164,9 @@ def boundaries(
         listed = declarator.child_by_field_name("parameters") if declarator else None
         scope = list(_parameters(listed, b"__global__" in head))
         free = _free(body, {v.name for v in scope})
+        inline = () if b"__global__" in head else (function.start_byte,)
         walk = _Walk(file, source, name_of(function), _spelled(body, free), free,
-                     () if b"__global__" in head else (function.start_byte,))  # fmt: skip
+                     _own_fields(known, function), inline)  # fmt: skip
         yield from walk.block(body, scope, ())
 
 
@@ -244,6 +305,7 @@ class _Walk:
     function: str
     spelled: tuple[_Spelled, ...]
     free: frozenset[str]
+    fields: Mapping[str, tuple[str, ...]]
     inline: tuple[int, ...]
 
     def block(
@@ -325,13 +387,16 @@ class _Walk:
                         words = " ".join(text(left).split())
                         mentioned.setdefault(words, Variable(words, ""))
         names = [v.name for v in scope if not v.pointer and not v.extents]
+        members = [f"{v.name}{'->' if v.pointer else '.'}{field}" for v in scope if not v.extents
+                   for field in self.fields.get(_last_word(v.type), ())]  # fmt: skip
         own = self.source[self.source.rfind(b"\n", 0, node.start_byte) + 1 : node.start_byte]
         indent = own.decode("utf-8", "replace")
         return Boundary(
             self.file, self.function, node.end_byte, node.end_point[0] + 1,
             indent if not indent.strip() else indent[: len(indent) - len(indent.lstrip())],
             tuple(v for v in mentioned.values() if _worth(v)),
-            tuple(dict.fromkeys([*names, *(s.text for s in self.spelled if s.needs <= known)])),
+            tuple(dict.fromkeys([*names, *(s.text for s in self.spelled if s.needs <= known),
+                                 *members])),
             loops, self.inline,
         )  # fmt: skip
 

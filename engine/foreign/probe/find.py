@@ -24,7 +24,7 @@ from engine.files import read_text
 from engine.foreign.check import Asked, launcher_of
 from engine.foreign.compile import Compiled, compile_kernel
 from engine.foreign.includes import reached, read_included
-from engine.foreign.probe.boundaries import boundaries
+from engine.foreign.probe.boundaries import boundaries, fields
 from engine.foreign.probe.codes import Codes
 from engine.foreign.probe.coordinates import Seen, explain, row
 from engine.foreign.probe.coverage import Held, Tile, covers, factors, held, worth
@@ -132,8 +132,9 @@ class _Search:
             taken = tuple(f for f, root in files.items() if root in order[:count])
             texts |= {f: read_included(f) for f in taken if f not in texts}
             functions = reached_functions(texts.values(), self.bench.entry.name)
+            known = fields(texts.values())
             looks = [Look(b, v.name) for f in taken
-                     for b in boundaries(f, texts[f], functions, executed.get(f, ()))
+                     for b in boundaries(f, texts[f], functions, executed.get(f, ()), known)
                      for v in b.mentioned]  # fmt: skip
             if len(looks) > MOST_LOOKS:
                 return
