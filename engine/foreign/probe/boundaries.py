@@ -7,20 +7,17 @@ machine to say.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Container, Iterable, Iterator, Mapping
+from collections.abc import Collection, Container, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tree_sitter import Node
 
-from engine.foreign.cuda_tree import parsed
+from engine.foreign.cuda_tree import descend, parsed, text
 from engine.foreign.functions import declarator_of, functions_of, name_of, plain
+from engine.foreign.probe.fields import INTEGERS, Fields, fields, last_word, own_fields
 
 _ARITHMETIC = {"+", "-", "*", "/", "%", "&", ">>", "<<"}
-_INTEGERS = {"int", "unsigned", "unsigned int", "bool", "char", "size_t", "int64_t", "uint32_t",
-             "int32_t", "uint64_t", "long", "long long", "short", "void"}  # fmt: skip
-_FLOATS = {"float", "double"}
 _ALWAYS = frozenset({"threadIdx", "blockIdx", "blockDim", "gridDim"})
 _BLOCKS = ("compound_statement", "preproc_if", "preproc_ifdef", "preproc_else", "preproc_elif",
            "case_statement", "else_clause")  # fmt: skip
@@ -78,65 +75,6 @@ class Boundary:
     inline: tuple[int, ...] = ()
 
 
-Fields = Mapping[tuple[str, str], tuple[str, ...]]
-
-
-def fields(sources: Iterable[bytes]) -> Fields:
-    """The members of structs that are declared as numbers, by the name of the class around a struct
-    ("": none) and its own."""
-    out: dict[tuple[str, str], tuple[str, ...]] = {}
-    for source in sources:
-        for node in descend(parsed(source)):
-            if node.type != "field_declaration" or node.parent is None:
-                continue
-            static = any(c.type == "storage_class_specifier" for c in node.children)
-            if static or text(node.child_by_field_name("type")) not in _INTEGERS | _FLOATS:
-                continue
-            struct, outer = _class_of(node.parent), ""
-            if struct is not None:
-                outer = _class_name(_class_of(struct))
-            key = outer, _class_name(struct)
-            if not key[1]:
-                continue
-            names = [text(n) for n in node.children_by_field_name("declarator")
-                     if n.type == "field_identifier"]  # fmt: skip
-            out[key] = (*out.get(key, ()), *names)
-    return out
-
-
-def _class_of(node: Node) -> Node | None:
-    """The struct or class that something is declared in."""
-    at = node.parent
-    while at is not None and at.type not in ("struct_specifier", "class_specifier"):
-        at = at.parent
-    return at
-
-
-def _class_name(node: Node | None) -> str:
-    return text(node.child_by_field_name("name")) if node is not None else ""
-
-
-def _last_word(type: str) -> str:
-    """A type's own name, without what it is a member of, and template arguments."""
-    words = re.findall(r"\w+", type.split("<")[0])
-    return words[-1] if words else ""
-
-
-def _own_fields(found: Fields, function: Node) -> dict[str, tuple[str, ...]]:
-    """By a struct's name its numbers: of the one in the function's own class, else of the only one
-    that is called so."""
-    by_name: dict[str, list[tuple[str, ...]]] = {}
-    for (_, name), numbers in found.items():
-        by_name.setdefault(name, []).append(numbers)
-    out = {name: some[0] for name, some in by_name.items() if len(some) == 1}
-    own = _class_name(_class_of(function))
-    return out | {name: numbers for (outer, name), numbers in found.items() if own and outer == own}
-
-
-def text(node: Node | None) -> str:
-    return (node.text or b"").decode("utf-8", "replace") if node is not None else ""
-
-
 def boundaries(
     file: Path, source: bytes, reached: Container[str], lines: Collection[int] | None = None,
     known: Fields | None = None,
@@ -166,7 +104,7 @@ def boundaries(
         free = _free(body, {v.name for v in scope})
         inline = () if b"__global__" in head else (function.start_byte,)
         walk = _Walk(file, source, name_of(function), _spelled(body, free), free,
-                     _own_fields(known, function), inline)  # fmt: skip
+                     own_fields(known, function), inline)  # fmt: skip
         yield from walk.block(body, scope, ())
 
 
@@ -216,12 +154,6 @@ def _declarations(node: Node) -> Iterator[Variable]:
         found = _declared(child, type)
         if found is not None:
             yield found
-
-
-def descend(node: Node) -> Iterator[Node]:
-    yield node
-    for child in node.named_children:
-        yield from descend(child)
 
 
 @dataclass(frozen=True, slots=True)
@@ -388,7 +320,7 @@ class _Walk:
                         mentioned.setdefault(words, Variable(words, ""))
         names = [v.name for v in scope if not v.pointer and not v.extents]
         members = [f"{v.name}{'->' if v.pointer else '.'}{field}" for v in scope if not v.extents
-                   for field in self.fields.get(_last_word(v.type), ())]  # fmt: skip
+                   for field in self.fields.get(last_word(v.type), ())]  # fmt: skip
         own = self.source[self.source.rfind(b"\n", 0, node.start_byte) + 1 : node.start_byte]
         indent = own.decode("utf-8", "replace")
         return Boundary(
@@ -406,7 +338,7 @@ def _worth(variable: Variable) -> bool:
     words = [w for w in variable.type.split() if w not in ("const", "static", "register")]
     if variable.pointer or variable.given:
         return False
-    return " ".join(words) not in _INTEGERS and "constexpr" not in words
+    return " ".join(words) not in INTEGERS and "constexpr" not in words
 
 
 def _attributes(node: Node) -> int:
@@ -414,7 +346,8 @@ def _attributes(node: Node) -> int:
     declarator = node.child_by_field_name("declarator")
     parts = [*(declarator.named_children if declarator else ()), *node.named_children]
     ends = ("trailing_return_type", "compound_statement")
-    return next(part.start_byte for part in parts if part.type in ends)
+    at: int = next(part.start_byte for part in parts if part.type in ends)
+    return at
 
 
 def _span(node: Node | None) -> tuple[int, int] | None:

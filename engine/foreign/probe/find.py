@@ -24,10 +24,11 @@ from engine.files import read_text
 from engine.foreign.check import Asked, launcher_of
 from engine.foreign.compile import Compiled, compile_kernel
 from engine.foreign.includes import reached, read_included
-from engine.foreign.probe.boundaries import boundaries, fields
+from engine.foreign.probe.boundaries import boundaries
 from engine.foreign.probe.codes import Codes
 from engine.foreign.probe.coordinates import Seen, explain, row
 from engine.foreign.probe.coverage import Held, Tile, covers, factors, held, worth
+from engine.foreign.probe.fields import fields
 from engine.foreign.probe.instead import enters, halves, infinite, judge
 from engine.foreign.probe.meanings import (
     End,

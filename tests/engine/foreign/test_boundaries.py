@@ -84,21 +84,3 @@ __global__ void kernel(int* o) { o[0] = f(1); }
         inside.setdefault(b.line, [source[at : at + 8] for at in b.inline])
     own = b"__device"
     assert inside == {2: [own, b"{ x += a"], 3: [own, b"{ n++; }"], 4: [own, b"-> int {"], 7: []}
-
-
-def test_numbers_that_structs_in_scope_have() -> None:
-    """Which the function need not spell; of structs of one name the one of its own class."""
-    source = b"""\
-struct Sizes { int rows; float *data; static constexpr int kTile = 8; };
-class Loop {
-  struct Params { Sizes sizes; float const scale; int n, m; };
-  __device__ int f(Params const& params, Sizes* sizes) { int a = 1; return a; }
-};
-class Other { struct Params { int other; }; };
-template <class Params> __device__ int g(Params const& params) { int a = 1; return a; }
-"""
-    scopes = {b.line: b.scope for b in boundaries(Path("x.cu"), source, {"f", "g"})}
-    assert scopes == {
-        4: ("params", "a", "params.scale", "params.n", "params.m", "sizes->rows"),
-        7: ("params", "a"),
-    }
