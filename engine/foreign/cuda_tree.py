@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import lru_cache
 
 import tree_sitter_cuda
@@ -16,3 +17,13 @@ def _language() -> Language:
 def parsed(source: bytes) -> Node:
     """The root of a source's tree; what does not parse stands there as an error."""
     return Parser(_language()).parse(source).root_node
+
+
+def text(node: Node | None) -> str:
+    return (node.text or b"").decode("utf-8", "replace") if node is not None else ""
+
+
+def descend(node: Node) -> Iterator[Node]:
+    yield node
+    for child in node.named_children:
+        yield from descend(child)

@@ -14,9 +14,8 @@ from pathlib import Path
 
 from tree_sitter import Node
 
-from engine.foreign.cuda_tree import parsed
+from engine.foreign.cuda_tree import descend, parsed, text
 from engine.foreign.functions import functions_of
-from engine.foreign.probe.boundaries import descend, text
 from engine.foreign.probe.places import Found, Row
 from engine.graft.edits import Edit, Files
 from engine.graft.scope import scope

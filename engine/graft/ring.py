@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from tree_sitter import Node
 
-from engine.foreign.probe.boundaries import descend, text
+from engine.foreign.cuda_tree import descend, text
 from engine.graft.edits import Edit
 
 _LISTS = ("initializer_list", "argument_list", "subscript_argument_list", "init_declarator",

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tree_sitter import Node
 
-from engine.foreign.probe.boundaries import descend, text
+from engine.foreign.cuda_tree import descend, text
 
 
 def scope(at: Node, function: Node) -> Iterator[tuple[str, tuple[str, int]]]:

@@ -16,8 +16,7 @@ from tree_sitter import Node
 from engine.cuir.nodes import Binary, Call, Expr, Name, Num, free_names, walk_expr
 from engine.cuir.rewrite import map_expr
 from engine.errors import TransferError
-from engine.foreign.cuda_tree import parsed
-from engine.foreign.probe.boundaries import descend, text
+from engine.foreign.cuda_tree import descend, parsed, text
 from engine.foreign.probe.places import Found, Loop
 from engine.graft.edits import Edit, Files
 from engine.graft.element import SIZES, Writer, one_length

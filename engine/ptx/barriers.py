@@ -40,8 +40,15 @@ class Barriers:
     def arrive(
         self, lanes: Lanes, number: Array, expected: Array | None, waits: bool, at: Instruction
     ) -> Outcome | None:
-        """Warps of one instruction may use several barriers: each by itself."""
+        """Warps of one instruction may use several barriers: each by itself. Lanes meet the rest of
+        their warp before it, as where a branch ends, unless those cannot come there."""
         machine = self.machine
+        aligned = at.name == "bar" or at.has("aligned")
+        if aligned and not lanes.whole:
+            apart = ~np.isin(lanes.threads, [*machine.parted])
+            apart &= np.isin(lanes.warp_of, self._parts(lanes))
+            if apart.any():
+                return machine.converge(lanes, apart, at)
         blocks = lanes.threads // machine.threads
         waiting = np.zeros(len(lanes), np.bool_)
         keys: dict[int, Key] = {}
@@ -52,7 +59,7 @@ class Barriers:
             threads = lanes.threads[here]
             phase = self._phase(block, name, count, at, lanes)
             warps, many = np.unique(threads // WARP, return_counts=True)
-            if at.name == "bar" or at.has("aligned"):
+            if aligned:
                 self._apart(warps, many, phase, at)
             machine.clocks.release(warps, phase.clock)
             # Barriers with a count are of whole warps: ended threads count as arrived.
@@ -78,6 +85,11 @@ class Barriers:
             if len(counts) > 1 or int(counts[0]) % WARP or not int(counts[0]):
                 words = f"{', '.join(map(str, counts))} threads are no number of whole warps"
                 report("barrier misuse", at, words, lanes)
+
+    def _parts(self, lanes: Lanes) -> Array:
+        """The warps of which lanes that have not ended are not there."""
+        warps, many = np.unique(lanes.warp_of, return_counts=True)
+        return np.asarray(warps[many < self.machine.alive.reshape(-1, WARP)[warps].sum(1)])
 
     def _apart(self, warps: Array, lanes: Array, phase: _Phase, at: Instruction) -> None:
         """A finding where lanes of one warp come to one barrier at several instructions. A whole

@@ -151,6 +151,8 @@ class Machine:
                     if self.tried and len({g.turn for g in self.groups}) > 1:
                         self.same_turn()
                         continue
+                    if self.part():
+                        continue
                     self.deadlock()
                     return
                 if self.executed > self.look and self.in_vain():
@@ -281,6 +283,19 @@ class Machine:
         return bool(polls)
 
     timed_out: set[int] = set()
+
+    parted: set[int] = set()
+
+    def part(self) -> bool:
+        """Lets lanes that wait before a barrier for the rest of their warp come to it without;
+        whether there were any."""
+        alone = [g for g in self.groups if g.key is not None and g.key[0] == "warp"
+                 and self.kernel.code[g.pc].name in ("bar", "barrier")
+                 and not self.kernel.code[g.pc].has("warp")]  # fmt: skip
+        for group in alone:
+            group.key = None
+        self.parted = {int(t) for g in alone for t in g.lanes.threads}
+        return bool(alone)
 
     def converge(self, lanes: Lanes, waiting: Bools, at: Instruction, warps: int = 1) -> Outcome:
         """Lanes wait before a collective of so many warps until the others of them come."""

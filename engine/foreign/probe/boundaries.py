@@ -7,18 +7,17 @@ machine to say.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterator
+from collections.abc import Collection, Container, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tree_sitter import Node
 
-from engine.foreign.cuda_tree import parsed
+from engine.foreign.cuda_tree import descend, parsed, text
 from engine.foreign.functions import declarator_of, functions_of, name_of, plain
+from engine.foreign.probe.fields import INTEGERS, Fields, fields, last_word, own_fields
 
 _ARITHMETIC = {"+", "-", "*", "/", "%", "&", ">>", "<<"}
-_INTEGERS = {"int", "unsigned", "unsigned int", "bool", "char", "size_t", "int64_t", "uint32_t",
-             "int32_t", "uint64_t", "long", "long long", "short", "void"}  # fmt: skip
 _ALWAYS = frozenset({"threadIdx", "blockIdx", "blockDim", "gridDim"})
 _BLOCKS = ("compound_statement", "preproc_if", "preproc_ifdef", "preproc_else", "preproc_elif",
            "case_statement", "else_clause")  # fmt: skip
@@ -60,8 +59,9 @@ class Boundary:
     Args:
         mentioned: lvalues of the statement: variables in scope, and what it assigns to.
         scope: expressions that may be numbers there: names, members, sums and products that the
-            function spells of what is in scope.
-        begins: the first byte of the function; -1 of a kernel.
+            function spells of what is in scope, and numbers that structs in scope have.
+        inline: where an attribute of what is around the boundary may be spelled: of its function
+            (but for a kernel), and of the lambdas in it.
     """
 
     file: Path
@@ -72,21 +72,20 @@ class Boundary:
     mentioned: tuple[Variable, ...]
     scope: tuple[str, ...]
     loops: tuple[Loop, ...]
-    begins: int = -1
-
-
-def text(node: Node | None) -> str:
-    return (node.text or b"").decode("utf-8", "replace") if node is not None else ""
+    inline: tuple[int, ...] = ()
 
 
 def boundaries(
-    file: Path, source: bytes, reached: Container[str], lines: Collection[int] | None = None
-) -> Iterator[Boundary]:
+    file: Path, source: bytes, reached: Container[str], lines: Collection[int] | None = None,
+    known: Fields | None = None,
+) -> Iterator[Boundary]:  # fmt: skip
     """All boundaries inside of those functions of a file that are reached, in their order.
 
     Args:
         lines: those that instructions are of: a function without one is not executed. None: any.
+        known: the numbers of structs; None: those of this file.
     """
+    known = fields([source]) if known is None else known
     for function in functions_of(parsed(source)):
         body = function.child_by_field_name("body")
         if plain(name_of(function)) not in reached:
@@ -103,8 +102,9 @@ def boundaries(
         listed = declarator.child_by_field_name("parameters") if declarator else None
         scope = list(_parameters(listed, b"__global__" in head))
         free = _free(body, {v.name for v in scope})
+        inline = () if b"__global__" in head else (function.start_byte,)
         walk = _Walk(file, source, name_of(function), _spelled(body, free), free,
-                     -1 if b"__global__" in head else function.start_byte)  # fmt: skip
+                     own_fields(known, function), inline)  # fmt: skip
         yield from walk.block(body, scope, ())
 
 
@@ -154,12 +154,6 @@ def _declarations(node: Node) -> Iterator[Variable]:
         found = _declared(child, type)
         if found is not None:
             yield found
-
-
-def descend(node: Node) -> Iterator[Node]:
-    yield node
-    for child in node.named_children:
-        yield from descend(child)
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +237,8 @@ class _Walk:
     function: str
     spelled: tuple[_Spelled, ...]
     free: frozenset[str]
-    begins: int
+    fields: Mapping[str, tuple[str, ...]]
+    inline: tuple[int, ...]
 
     def block(
         self, node: Node, outer: list[Variable], loops: tuple[Loop, ...]
@@ -268,6 +263,7 @@ class _Walk:
         self, node: Node, scope: list[Variable], loops: tuple[Loop, ...]
     ) -> Iterator[Boundary]:
         """The boundaries inside of a statement."""
+        walk = self
         if node.type in _BLOCKS:
             yield from self.block(node, scope, loops)
             return
@@ -281,8 +277,9 @@ class _Walk:
             declarator = node.child_by_field_name("declarator")
             listed = declarator.child_by_field_name("parameters") if declarator else None
             scope = [*scope, *_parameters(listed, False)]
+            walk = replace(self, inline=(*self.inline, _attributes(node)))
         for child in node.named_children:
-            yield from self.inside(child, scope, loops)
+            yield from walk.inside(child, scope, loops)
 
     def loop(self, node: Node) -> Loop:
         start = node.child_by_field_name("initializer")
@@ -322,14 +319,17 @@ class _Walk:
                         words = " ".join(text(left).split())
                         mentioned.setdefault(words, Variable(words, ""))
         names = [v.name for v in scope if not v.pointer and not v.extents]
+        members = [f"{v.name}{'->' if v.pointer else '.'}{field}" for v in scope if not v.extents
+                   for field in self.fields.get(last_word(v.type), ())]  # fmt: skip
         own = self.source[self.source.rfind(b"\n", 0, node.start_byte) + 1 : node.start_byte]
         indent = own.decode("utf-8", "replace")
         return Boundary(
             self.file, self.function, node.end_byte, node.end_point[0] + 1,
             indent if not indent.strip() else indent[: len(indent) - len(indent.lstrip())],
             tuple(v for v in mentioned.values() if _worth(v)),
-            tuple(dict.fromkeys([*names, *(s.text for s in self.spelled if s.needs <= known)])),
-            loops, self.begins,
+            tuple(dict.fromkeys([*names, *(s.text for s in self.spelled if s.needs <= known),
+                                 *members])),
+            loops, self.inline,
         )  # fmt: skip
 
 
@@ -338,7 +338,16 @@ def _worth(variable: Variable) -> bool:
     words = [w for w in variable.type.split() if w not in ("const", "static", "register")]
     if variable.pointer or variable.given:
         return False
-    return " ".join(words) not in _INTEGERS and "constexpr" not in words
+    return " ".join(words) not in INTEGERS and "constexpr" not in words
+
+
+def _attributes(node: Node) -> int:
+    """Where a lambda's attributes stand: before the type that it returns, else before its body."""
+    declarator = node.child_by_field_name("declarator")
+    parts = [*(declarator.named_children if declarator else ()), *node.named_children]
+    ends = ("trailing_return_type", "compound_statement")
+    at: int = next(part.start_byte for part in parts if part.type in ends)
+    return at
 
 
 def _span(node: Node | None) -> tuple[int, int] | None:

@@ -28,6 +28,7 @@ from engine.foreign.probe.boundaries import boundaries
 from engine.foreign.probe.codes import Codes
 from engine.foreign.probe.coordinates import Seen, explain, row
 from engine.foreign.probe.coverage import Held, Tile, covers, factors, held, worth
+from engine.foreign.probe.fields import fields
 from engine.foreign.probe.instead import enters, halves, infinite, judge
 from engine.foreign.probe.meanings import (
     End,
@@ -105,10 +106,10 @@ class _Search:
     def found(self) -> Found:
         for looks, files in self.stages():
             self.refused.clear()
-            first = self.observe(looks)
-            near = self.near(first)
+            near = self.near(self.observe(looks))
             if near is None:
                 continue
+            first = near.observed
             drawn = self.drawn(first, near)
             hooks, loops, rows, parts = self.hooks(first, near, drawn)
             if hooks:
@@ -132,8 +133,9 @@ class _Search:
             taken = tuple(f for f, root in files.items() if root in order[:count])
             texts |= {f: read_included(f) for f in taken if f not in texts}
             functions = reached_functions(texts.values(), self.bench.entry.name)
+            known = fields(texts.values())
             looks = [Look(b, v.name) for f in taken
-                     for b in boundaries(f, texts[f], functions, executed.get(f, ()))
+                     for b in boundaries(f, texts[f], functions, executed.get(f, ()), known)
                      for v in b.mentioned]  # fmt: skip
             if len(looks) > MOST_LOOKS:
                 return
@@ -157,6 +159,20 @@ class _Search:
             self.bench.asked, self.bench.entry, looks, self.tools, self.base, self.bench.folder
         )
 
+    def without_views(
+        self, first: Observed, sizes: Sizes
+    ) -> tuple[Observed, dict[int, Track], dict[str, int]]:
+        """What is seen at these sizes without observations that show an address of a thread's own
+        memory, a view of an array or what a lambda captures: nvcc keeps in memory what such an
+        address is of, and would store a matmul's results there before they are waited for."""
+        while True:
+            seen, executed = self.codes(first, sizes)
+            views = {n for n, track in seen.items() if track.of_own_memory}
+            if not views:
+                return first, seen, executed
+            left = [x for n, x in enumerate(first.looks) if x is not None and n not in views]
+            first = self.observe(left)
+
     def near(self, first: Observed) -> _Near | None:
         """The sizes at which places hold scores, and which do: sizes at which a block has tiles for
         each of its loops, as far as the reference allows them."""
@@ -166,7 +182,7 @@ class _Search:
             sizes, others = tried.pop(0)
             self.said(f"probing at {_words(sizes)}")
             try:
-                seen, executed = self.codes(first, sizes)
+                first, seen, executed = self.without_views(first, sizes)
             except InputError as error:
                 why = why or str(error)
                 continue
@@ -194,8 +210,8 @@ class _Search:
                 needed = kept(self.bench, self.base, sizes)
                 few = self.bench.fewer(self.base, sizes)
                 return _Near(
-                    sizes, others, worth(all_held, scale, needed.reshape(-1)), executed, needed,
-                    few, needed if few == sizes else kept(self.bench, self.base, few),
+                    first, sizes, others, worth(all_held, scale, needed.reshape(-1)), executed,
+                    needed, few, needed if few == sizes else kept(self.bench, self.base, few),
                 )  # fmt: skip
             if not self.refused:  # nothing looked like scores: other sizes show no more
                 break
@@ -475,6 +491,7 @@ class _Drawn:
 class _Near:
     """Places that hold scores, and what is needed of them."""
 
+    observed: Observed
     sizes: Sizes
     others: list[Sizes]
     held: list[Held]

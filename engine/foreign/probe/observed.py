@@ -107,7 +107,7 @@ def _inserted(
     lines: Lines = {}
     for file, wanted in by_file.items():
         new = [(after, number, look.text(number).encode()) for after, number, look in wanted]
-        new += [(n, -1, _INLINE) for n in {look.at.begins for _, _, look in wanted} - {-1}]
+        new += [(n, -1, _INLINE) for n in {n for _, _, look in wanted for n in look.at.inline}]
         source, parts, done, line = read_included(file), [], 0, 1
         for after, number, text in sorted(new):
             before = source[done:after]

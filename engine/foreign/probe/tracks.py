@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from engine.ptx.isa.observe import THREAD_BITS, Events, Observer
+from engine.ptx.memory import LOCAL
 
 Array = np.ndarray[Any, Any]
 
@@ -55,6 +56,11 @@ class Track:
         if self.kind == 5:
             return np.ascontiguousarray(self.bits).view(np.float64)[:, 0]
         return (word.view(np.int32) if self.kind == 2 else word).astype(np.float64)
+
+    @property
+    def of_own_memory(self) -> bool:
+        """Whether a word is the upper half of an address of local memory."""
+        return bool((self.bits == LOCAL >> 32).all(0).any())
 
     @property
     def key(self) -> Array:

@@ -67,3 +67,20 @@ def test_names_that_functions_spell() -> None:
     assert "kernel" in names["host"]
     assert "kTile" in names[""]
     assert "lane" not in names[""]
+
+
+def test_where_functions_and_lambdas_are_said_to_stay_inline() -> None:
+    source = b"""\
+__device__ int f(int n) {
+  auto twice = [&](auto& x, int a) { x += a; };
+  auto next = [&] { n++; };
+  auto last = [&](int a) mutable noexcept -> int { int b = a; return b; };
+  return last(n);
+}
+__global__ void kernel(int* o) { o[0] = f(1); }
+"""
+    inside = {}
+    for b in boundaries(Path("x.cu"), source, {"f", "kernel"}):
+        inside.setdefault(b.line, [source[at : at + 8] for at in b.inline])
+    own = b"__device"
+    assert inside == {2: [own, b"{ x += a"], 3: [own, b"{ n++; }"], 4: [own, b"-> int {"], 7: []}

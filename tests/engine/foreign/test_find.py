@@ -206,6 +206,20 @@ def test_loops_that_only_longer_rows_reach() -> None:
     assert [(r.what, r.line, r.variable) for r in found.rows] == [("l", 38, "all")]
 
 
+def test_scores_that_a_view_and_lambdas_name_while_they_are_made() -> None:
+    said: list[str] = []
+    sizes = {"B": 1, "Hq": 2, "N": 64, "D": 16}
+    found = find(Asked(FOLDER / "views.cu", Flags("sm_90a"), sizes=(sizes,)), said.append)
+    # Compiled once more without the view and what has captured an address.
+    counts = [int(m[1]) for m in (re.search(r"with (\d+) observations", x) for x in said) if m]
+    assert counts[1] < counts[0] < counts[2]
+    scaled, plain = (hook.places[0] for hook in found.hooks)
+    assert (scaled.line, scaled.variable, scaled.to_score) == (48, "s", "1.0f")
+    assert (plain.line, plain.variable, plain.to_score) == (47, "s", "scale")
+    assert scaled.coordinates["i"] == "row + e / 2 * 8"
+    assert scaled.coordinates["j"] == "key + e % 2"
+
+
 @pytest.mark.parametrize(
     ("causal", "end"), [("-1e4f", "-1e4f"), ("-INFINITY", "-1e4f")], ids=["finite", "finite_end"]
 )

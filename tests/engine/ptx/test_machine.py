@@ -246,6 +246,36 @@ def test_an_mbarrier_used_wrongly(change: dict[str, object], kind: str) -> None:
     assert kind in kinds(execute(MBARRIER.format(**given))[1])
 
 
+LATE = """
+	mov.u32 %r6, barrier;
+	setp.eq.u32 %p1, %r0, 0;
+	@%p1 mbarrier.init.shared::cta.b64 [%r6], 1;
+	bar.sync 0;
+	setp.ge.u32 %p2, %r0, 32;
+	@%p2 bra other;
+	@!%p1 bra all;
+again:
+	mbarrier.try_wait.parity.shared::cta.b64 %p3, [%r6], 0;
+	@!%p3 bra again;
+all:
+	bar.sync 1, 64;
+	shfl.sync.idx.b32 %r3, %r0, 5, 31, -1;
+	st.global.u32 [%d4], %r3;
+	ret;
+other:
+	bar.arrive 1, 64;
+	setp.eq.u32 %p2, %r0, 40;
+	@%p2 mbarrier.arrive.shared::cta.b64 _, [%r6];
+"""
+
+
+def test_a_lane_that_waits_elsewhere_comes_to_a_barrier_with_its_warp() -> None:
+    """The barrier is not complete before, though the other lanes stand there."""
+    for seed in (None, 0, 1):
+        target, done = execute(LATE, seed=seed)
+        assert not done.findings and target[0] == 5
+
+
 ASYNC = """
 	cp.async.ca.shared.global [%r2], [%d3], 4;
 	cp.async.commit_group;
