@@ -241,7 +241,7 @@ class Compiler:
                 if bool(a) != both:
                     return bool(a)
                 b = right(env)
-                return bool(b) if type(b) in _NUMBER else b
+                return bool(b) if type(b) in _NUMBER else b.to(torch_module().bool)
             b = right(env)
             torch = torch_module()
             if type(b) in _NUMBER:

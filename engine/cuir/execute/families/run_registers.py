@@ -77,9 +77,8 @@ def map_tiles(
 def keep(part: Any, out: TileType, tiles: list[RegTile], f: LambdaValue, at: list[int]) -> RegTile:
     data, *more = [free(part, t) for t in tiles]
     kept = f(*more, *_at(part, tiles[0].type.layout, at))
-    if not isinstance(kept, torch.Tensor):
-        kept = torch.tensor(bool(kept))
-    data = torch.where(kept, data, float("-inf"))
+    # A whole number is true where it is not 0, as in C++: memory holds such for booleans.
+    data = torch.where(torch.as_tensor(kept).to(torch.bool), data, float("-inf"))
     return RegTile(out, data, part.step)
 
 

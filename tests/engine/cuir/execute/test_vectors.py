@@ -14,6 +14,9 @@ KEEP = f"""if not tile_full[BM, BN](args, b, h, q0, n):
 """
 WAYS = {
     "an element": "s = keep(s, lambda i, j: j < args.Nk and Valid[b, j], at=[row0, n * BN])\n",
+    "an element alone": "s = keep(s, lambda i, j: Valid[b, j], at=[row0, n * BN])\n",
+    "an element after a number": "s = keep(s, lambda i, j: b < args.B and Valid[b, j], "
+    "at=[row0, n * BN])\n",
     "a column vector": "valid = load_cols[wgmma_acc[64, BN]](Valid[b, n * BN:])\n"
     f"{INDENT}s = keep(s, valid, lambda ok, i, j: ok, at=[row0, n * BN])\n",
     "one that chooses": "valid = load_cols[wgmma_acc[64, BN]](Valid[b, n * BN:])\n"
