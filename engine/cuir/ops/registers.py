@@ -445,7 +445,7 @@ OPS = (
         execute="registers:load_tile", who=Who.PART, effects=(Effect.READS_GLOBAL,),
         kind="tile:{src}", cost="nothing", lift="load_tile<{L}>({src:region}, {column})",
         lower="load_tile[{L}]({src}, {column})",
-        traits=(Trait.BY_ROW, Trait.BY_COLUMN),
+        traits=(Trait.BY_ROW, Trait.BY_COLUMN, Trait.LATER),
         doc="An element of global memory for each of an accumulator's: the tile's rows, from "
             "`column` on; 0 outside. On the device it stays in memory until `map` or `keep` takes "
             "it up, two neighbours in one access where strides and alignment allow.",
@@ -455,7 +455,7 @@ OPS = (
         execute="registers:load_output", who=Who.PART, effects=(Effect.READS_GLOBAL,),
         kind="tile:{src}", cost="nothing", lift="load_output<{L}>({src:region})",
         lower="load_output[{L}]({src})",
-        traits=(Trait.BY_ROW, Trait.BY_COLUMN),
+        traits=(Trait.BY_ROW, Trait.BY_COLUMN, Trait.LATER),
         doc="An element of global memory for each of an output's, behind the loop over keys: the "
             "tile's rows, from their first column on; 0 outside. On the device it stays in memory "
             "until `map` takes it up: with asynchronous matmuls 128 columns at once, 16 bytes in "
@@ -466,6 +466,7 @@ OPS = (
         execute="registers:load_lines", who=Who.PART, effects=(Effect.READS_GLOBAL,),
         kind="tile:f32", cost="load_lines", lift="load_lines<{L}>({src:region}, {turn})",
         lower="load_lines[{L}]({src}, {turn})",
+        traits=(Trait.LATER,),
         doc="Whole rows in registers, widened: the tile's, turned left by `turn` columns (0 or "
             "more), so that column `turn` of the tensor comes first and its first column after its "
             "last. 16 bytes in one access where strides and alignment allow; absent rows are 0.",

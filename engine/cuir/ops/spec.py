@@ -98,6 +98,8 @@ class Trait(StrEnum):
     WARPGROUP = "which warpgroup of the block executes it"
     BUILT = "known when the kernel is compiled"
     STEADY = "one number for a whole unit of a block"
+    BLOCK = "the number of a block, less than its grid has blocks"
+    LATER = "what it loads stays in memory until it is taken up"
 
 
 class Mismatch(Exception):

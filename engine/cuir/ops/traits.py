@@ -37,6 +37,8 @@ REGISTER_LOADS = _those(
 )
 """They load a register tile from the tile of a view that is their first argument."""
 COLUMN_LOADS = _having(Trait.BY_COLUMN) - _having(Trait.BY_ROW)
+ROW_LOADS = REGISTER_LOADS & _having(Trait.BY_ROW) - _having(Trait.BY_COLUMN)
+LATER, BLOCKS = _having(Trait.LATER), _having(Trait.BLOCK)
 DENSE_LOADS = _those(lambda spec: {Trait.BY_ROW, Trait.BY_COLUMN} <= spec.traits)
 ROW_STORES = _those(lambda spec: spec.name in GLOBAL_WRITES and Trait.BY_ROW in spec.traits)
 FIELD_VIEWS = _those(lambda spec: any(o.kind == "field" for o in spec.operands))

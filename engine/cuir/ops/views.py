@@ -153,7 +153,7 @@ OPS = (
             "block_id(1) -> blockIdx.y",
             "block_id(2) -> blockIdx.z",
         ),
-        traits=(Trait.STEADY,),
+        traits=(Trait.STEADY, Trait.BLOCK),
         doc="The block's place in the grid along axis 0, 1 or 2.",
     ),
     op(

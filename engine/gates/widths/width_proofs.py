@@ -30,7 +30,7 @@ from engine.cuir.nodes import (
     walk_expr,
 )
 from engine.cuir.nodes import Path as StmtPath
-from engine.cuir.ops.traits import FIELD_VIEWS, STEADY
+from engine.cuir.ops.traits import BLOCKS, FIELD_VIEWS, STEADY
 from engine.cuir.static.calls import callee
 from engine.cuir.static.host_constants import constants_of
 from engine.gates.analysis.path_conditions import Standing, climbs, standings
@@ -336,7 +336,7 @@ class _Terms(Terms):
                 if fn in STEADY:
                     self.steady[expr] = term
                 match expr:
-                    case Call("block_id", (Num(int() as axis),)) if not self.inside:
+                    case Call(fn, (Num(int() as axis),)) if fn in BLOCKS and not self.inside:
                         self.owner.below_grid(term, axis)
                 return term
         return super()._value(expr, env, path)

@@ -28,11 +28,11 @@ from engine.cuir.nodes import (
     walk_block,
     with_blocks,
 )
+from engine.cuir.ops.traits import COLUMN_LOADS, LATER, ROW_LOADS
 from engine.cuir.rewrite import map_expr, substitute
 from engine.cuir.static.kernel_names import Fresh
 
-_VECTORS = {"load_rows": "row_of", "load_cols": "col_of"}
-_LATER = frozenset({"load_tile", "load_output", "load_lines"})  # they stay in memory
+_VECTORS = dict.fromkeys(ROW_LOADS, "row_of") | dict.fromkeys(COLUMN_LOADS, "col_of")
 
 
 def spelled(module: Module) -> Module:
@@ -54,7 +54,7 @@ def _block(body: tuple[Stmt, ...], fresh: Fresh) -> tuple[Stmt, ...]:
     ]
     for at, stmt in enumerate(out):
         match stmt:
-            case Assign(target, Call(fn)) if fn in _LATER:
+            case Assign(target, Call(fn)) if fn in LATER:
                 end = _goes_on(out, at, target)
                 if end is not None:
                     name = fresh(f"{target}_read")
@@ -80,7 +80,7 @@ def _goes_on(body: list[Stmt], at: int, name: str) -> int | None:
     for end in range(at + 1, len(body)):
         match body[end]:
             case Assign(target, value) if target == name:
-                later = isinstance(value, Call) and value.fn in _LATER
+                later = isinstance(value, Call) and value.fn in LATER
                 return None if later else end
         for _, stmt in walk_block((body[end],), ()):
             if isinstance(stmt, Opaque) or name in _given(stmt):

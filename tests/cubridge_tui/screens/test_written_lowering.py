@@ -48,7 +48,7 @@ def no_map(monkeypatch: pytest.MonkeyPatch) -> None:
 def quick_g3(monkeypatch: pytest.MonkeyPatch) -> None:
     """G3 without nvcc: only whether the bytes are the ones that are right."""
 
-    def judge(work: Work, target: object, source: bytes, recipe: object) -> G3:
+    def judge(work: Work, target: object, source: bytes, *_: object) -> G3:
         right = lower_module.lower(work.lifted, work.target, default_templates()).source
         if source == right:
             return G3(VerdictKind.PASS, "as the templates would", {})

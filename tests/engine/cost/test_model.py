@@ -207,8 +207,8 @@ def test_a_mask_that_reads_arguments_in_branches_is_slower() -> None:
     fast, slow = (predict(m, SIZES, H100).main.kinds[0] for m in (named, late))
     assert 11 < (slow.cycles["vector"] - fast.cycles["vector"]) * 128 / (192 * 128) < 40
     assert predict(late, SIZES, H100).microseconds > predict(named, SIZES, H100).microseconds
-    assert beside(base, late, None).late == "args.Nq"
-    assert beside(base, named, None).late == ""
+    assert beside(base, late, None, None).late == "args.Nq"
+    assert beside(base, named, None, None).late == ""
 
 
 def test_nothing_to_launch_is_an_error() -> None:
