@@ -157,10 +157,10 @@ def _columns(seen: Sequence[Seen]) -> list[Column]:
         values = np.concatenate([h[name] for h in hardware]).astype(np.float64)
         out.append(Column(f"int({name})", values, 2))
         if name.startswith("threadIdx"):
-            own = [c for c in out if c.cost == 0 and _counted_later(c, values)
-                   and all(s.numbers[c.text].kind == 2 for s in seen)]  # fmt: skip
-            out += thread_bits(own[0].text, own[0].values) if own else thread_bits(
-                f"int({name})", values)  # fmt: skip
+            later = [c for c in out if c.cost == 0 and _counted_later(c, values)
+                     and all(s.numbers[c.text].kind == 2 for s in seen)]  # fmt: skip
+            counted = later[0] if later else out[-1]
+            out += thread_bits(counted.text, counted.values)
     return out
 
 
