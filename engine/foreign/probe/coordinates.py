@@ -157,8 +157,18 @@ def _columns(seen: Sequence[Seen]) -> list[Column]:
         values = np.concatenate([h[name] for h in hardware]).astype(np.float64)
         out.append(Column(f"int({name})", values, 2))
         if name.startswith("threadIdx"):
-            out += thread_bits(f"int({name})", values)
+            later = [c for c in out if c.cost == 0 and _counted_later(c, values)
+                     and all(s.numbers[c.text].kind == 2 for s in seen)]  # fmt: skip
+            counted = later[0] if later else out[-1]
+            out += thread_bits(counted.text, counted.values)
     return out
+
+
+def _counted_later(column: Column, threads: Array) -> bool:
+    """Whether a variable of the source numbers threads from a later one than the block's first: its
+    digits then have fewer terms."""
+    apart = threads - column.values
+    return bool(column.values.min() == 0 and apart[0] > 0 and not np.ptp(apart))
 
 
 def _divided(columns: Sequence[Column], seen: Sequence[Seen]) -> Iterator[Column]:
