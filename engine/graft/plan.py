@@ -10,6 +10,7 @@ from engine.cuir.nodes import Name, walk_expr
 from engine.errors import TransferError
 from engine.foreign.functions import plain
 from engine.foreign.launcher import Launcher
+from engine.foreign.probe.boundaries import lambdas_around
 from engine.foreign.probe.places import Found, Hook, Place
 from engine.graft.edits import Edit, Files
 from engine.graft.element import COORDINATES, SIZES, masked_or_scored, write
@@ -21,6 +22,10 @@ from engine.spec.recipes.recipe import Recipe
 # power of two: times a scale it is exact, so that the score less its row's maximum is 0 whether or
 # not ptxas makes one operation of product and difference.
 MINUS = ("-INFINITY", "-0x1p126f")
+INLINE = "__attribute__((always_inline)) "
+STAYS_INLINE = (
+    "with more in it nvcc may call the lambda, and a call ends what matmuls may do beside it"
+)
 
 
 def plan(
@@ -57,10 +62,11 @@ def plan(
             continue
         values = values_at(router, items, bare.inputs, place)
         made = write(recipe, place, text, values, minus, equal, folded, infinite)
-        edits.append(
-            Edit(place.file, place.after, place.after, made.text, _title(recipe),
-                 _reason(recipe, hook, minus), ", ".join(made.clauses))
-        )  # fmt: skip
+        title, clauses = _title(recipe), ", ".join(made.clauses)
+        reason = _reason(recipe, hook, minus)
+        edits.append(Edit(place.file, place.after, place.after, made.text, title, reason, clauses))
+        for at in lambdas_around(files[place.file], place.after):
+            edits.append(Edit(place.file, at, at, INLINE, title, STAYS_INLINE, clauses))
     return [*edits, *router.edits]
 
 

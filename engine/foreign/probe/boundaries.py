@@ -350,6 +350,12 @@ def _attributes(node: Node) -> int:
     return at
 
 
+def lambdas_around(source: bytes, at: int) -> list[int]:
+    """Where attributes stand of the lambdas that a byte is in."""
+    return [_attributes(n) for n in descend(parsed(source))
+            if n.type == "lambda_expression" and n.start_byte < at < n.end_byte]  # fmt: skip
+
+
 def _span(node: Node | None) -> tuple[int, int] | None:
     return None if node is None else (node.start_byte, node.end_byte)
 
