@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from engine.build.machine_code.ptxas import WarningKind
+from engine.build.machine_code.ptxas import PtxasWarning, WarningKind
 from engine.build.machine_code.result import BuildResult, Kernel, Specialisation
 from engine.build.machine_code.sass import LOCAL_CLASSES, MATRIX_CLASSES
 from engine.types.plain import object_of
@@ -75,8 +77,10 @@ def _specialisation(was: Specialisation, now: Specialisation) -> list[Problem]:
         WarningKind.SERIALISED_WGMMA: Loss.SERIALISED,
         WarningKind.IGNORED_SETMAXNREG: Loss.SETMAXNREG,
     }
+    before = Counter(map(_without_names, was.warnings))
     for warning in now.warnings:
-        if warning.kind in kinds:
+        before[_without_names(warning)] -= 1
+        if warning.kind in kinds and before[_without_names(warning)] < 0:
             problems.append(Problem(kinds[warning.kind], now.key, "", warning.text))
     if not now.kernels:
         problems.append(Problem(Loss.BUILD, now.key, "", "no kernel is left in the machine code"))
@@ -96,6 +100,11 @@ def _specialisation(was: Specialisation, now: Specialisation) -> list[Problem]:
                 )
             )
     return problems
+
+
+def _without_names(warning: PtxasWarning) -> str:
+    """What a warning says, of whichever function: of a source that has it too nothing is lost."""
+    return re.sub(r"'[^']*'", "", warning.text)
 
 
 def _kernel(key: str, was: Kernel | None, now: Kernel, same_tool: bool) -> list[Problem]:

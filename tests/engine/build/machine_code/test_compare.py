@@ -83,6 +83,19 @@ def test_warnings_of_ptxas() -> None:
     assert not losses(built(KERNEL, warnings=(PtxasWarning(WarningKind.OTHER, "", "text"),)))
 
 
+def test_a_warning_that_the_source_has_too_is_no_loss() -> None:
+    """Whatever the function is called, and only as often as the source has it."""
+    ours, theirs, other = (
+        PtxasWarning(WarningKind.SERIALISED_WGMMA, "C7510", text)
+        for text in ("a call in the function 'f'", "a call in the function 'g'", "fragments in 'f'")
+    )
+    source = built(KERNEL, warnings=(theirs,))
+    assert not compare(source, built(KERNEL, warnings=(ours,)))
+    for warned in ((ours, ours), (other,), (ours, other)):
+        found = compare(source, built(KERNEL, warnings=warned))
+        assert [p.loss for p in found] == [Loss.SERIALISED]
+
+
 def test_a_new_kernel_is_held_to_the_absolute_rules() -> None:
     combine = replace(KERNEL, name="combine", instructions={})
     assert not losses(built(KERNEL, combine))
