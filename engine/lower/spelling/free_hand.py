@@ -30,21 +30,22 @@ from engine.cuir.nodes import (
 )
 from engine.cuir.ops.traits import COLUMN_LOADS, LATER, ROW_LOADS
 from engine.cuir.rewrite import map_expr, substitute
-from engine.cuir.static.kernel_names import Fresh
+from engine.cuir.static.facts import statements
+from engine.cuir.static.kernel_names import Fresh, locals_for
 
 _VECTORS = dict.fromkeys(ROW_LOADS, "row_of") | dict.fromkeys(COLUMN_LOADS, "col_of")
 
 
 def spelled(module: Module) -> Module:
     """The module as the primitives have it; paths stay, and no value changes."""
-    return replace(module, functions=tuple(map(_function, module.functions)))
+    functions = tuple(_function(module, function) for function in module.functions)
+    return replace(module, functions=functions)
 
 
-def _function(function: Function) -> Function:
-    names = {*(p.name for p in function.params), *function.consts}
-    for _, stmt in walk_block(function.body, ()):
-        names |= _given(stmt)
-    return replace(function, body=_block(function.body, Fresh(names)))
+def _function(module: Module, function: Function) -> Function:
+    opaque = {n for s in statements(function) if isinstance(s, Opaque) for n in s.reads + s.writes}
+    fresh = locals_for(module, (function,), opaque)
+    return replace(function, body=_block(function.body, fresh))
 
 
 def _block(body: tuple[Stmt, ...], fresh: Fresh) -> tuple[Stmt, ...]:
@@ -83,21 +84,12 @@ def _goes_on(body: list[Stmt], at: int, name: str) -> int | None:
                 later = isinstance(value, Call) and value.fn in LATER
                 return None if later else end
         for _, stmt in walk_block((body[end],), ()):
-            if isinstance(stmt, Opaque) or name in _given(stmt):
-                return None
+            match stmt:
+                case Opaque():
+                    return None
+                case Assign(given) | For(given) if given == name:
+                    return None
     return None
-
-
-def _given(stmt: Stmt) -> set[str]:
-    """The names that a statement (not its blocks) gives a value."""
-    match stmt:
-        case Assign(target):
-            return {target}
-        case For(var):
-            return {var}
-        case Opaque(_, reads, writes):
-            return {*reads, *writes}
-    return set()
 
 
 def _renamed(stmt: Stmt, old: str, new: str) -> Stmt:
