@@ -172,6 +172,7 @@ class _Around(Writer):
         super().__init__(tensors, scalars, {n: n for n in ("b", "h", "i", "j", "d", "dd")})
         self.given = {*tensors, *scalars, *self.indices, OUTPUT.id}  # all but numbers
         self.floats = {i.name for i in recipe.inputs if i.dtype in FLOATS}
+        self.dims = {i.name: i.dims for i in recipe.inputs}
         self.column = AXES[role][-1]
         self.role = role
         self.sums: dict[str, str] = {}  # the name of each sum by its text
@@ -185,8 +186,9 @@ class _Around(Writer):
                 return self.name(id)  # a sum's own column, which is the last axis as theirs is
             case Index(Name(id), index) if id in self.tensors:
                 places = [
-                    self.device(at) if isinstance(at, Name) else
-                    f"({self.device(at)}) % t_{id}.size({axis})"
+                    # A part of a row has fewer columns than the row: a number in its declaration.
+                    self.device(at) if isinstance(at, Name) and not self.dims[id][axis].isdigit()
+                    else f"({self.device(at)}) % t_{id}.size({axis})"
                     for axis, at in enumerate(index)
                 ]  # fmt: skip
                 load = f"t_{id}[{', '.join(places)}]"

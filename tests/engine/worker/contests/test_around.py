@@ -10,6 +10,8 @@ import pytest
 import torch
 
 from engine.cuir.parser import parse_expr
+from engine.resources import spec_path
+from engine.spec.read import read_recipe
 from engine.spec.recipes.recipe import Input
 from engine.spec.reference.oracle import expected
 from engine.worker.contests.around import around_source
@@ -122,3 +124,24 @@ def test_sizes_stand_as_numbers_and_a_sum_of_its_own_column_is_refused(tmp_path:
     assert odd.run.recipe is not None
     with pytest.raises(NotExpressible, match="no form for sum_over"):
         around_source(odd.run.recipe, odd.sizes)
+
+
+def test_rows_joined_from_parts_are_joined() -> None:
+    """Latent attention: 128 columns and 64 rotated ones, which all heads of k share."""
+    recipe = read_recipe(spec_path("mla_causal"))
+    source = around_source(
+        recipe, {"B": 2, "Hq": 3, "Hkv": 3, "Nq": 5, "Nk": 5, "D": 192, "Dv": 128}
+    )
+    made: dict[str, Any] = {}
+    exec(compile(source, "around", "exec"), made)
+    g = torch.Generator().manual_seed(1)
+    whole, part = torch.randn(2, 3, 5, 128, generator=g), torch.randn(2, 1, 5, 64, generator=g)
+    cosine, sine = torch.randn(5, 64, generator=g), torch.randn(5, 64, generator=g)
+    names = {i.name for i in recipe.inputs}
+    angles = {n: cosine if n.startswith("cos") else sine for n in names if n[:3] in ("cos", "sin")}
+    low, high = part.chunk(2, -1)
+    turned = part * cosine + torch.cat((-high, low), -1) * sine
+    wanted = torch.cat((whole, turned.expand(2, 3, 5, 64)), -1)
+    torch.testing.assert_close(made["ready_k"]({"k_nope": whole, "k_pe": part, **angles}), wanted)
+    each = part.expand(2, 3, 5, 64)
+    torch.testing.assert_close(made["ready_q"]({"q_nope": whole, "q_pe": each, **angles}), wanted)
