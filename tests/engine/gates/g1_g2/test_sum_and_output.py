@@ -70,6 +70,16 @@ def attention(q: Float[Tensor, "B Hq Nq D"], k: Float[Tensor, "B Hkv Nk D"], v: 
     z = torch.nn.functional.pad(s, (0, 1))
     return z.softmax(-1)[..., :-1].to(q.dtype) @ v, z.logsumexp(-1) / math.log(2)
 """  # noqa: E501
+FILLED_SPEC = """import torch
+
+def attention(
+    q: Float[Tensor, "B H N D"], k: Float[Tensor, "B H N D"], v: Float[Tensor, "B H N D"],
+    bias: Float[Tensor, "B H N N"], mask: Bool[Tensor, "B N"],
+):
+    s = (q @ k.mT).float() / 8 + bias
+    s = s.masked_fill(~mask[:, None, None], -torch.finfo(s.dtype).max)
+    return s.softmax(-1).to(q.dtype) @ v
+"""
 LATE_SPEC = """import torch
 
 def attention(
@@ -81,7 +91,7 @@ def attention(
     later = torch.arange(k.size(2)) > torch.arange(q.size(2))[:, None] + k.size(2) - q.size(2)
     return (p * share[:, :, None]).masked_fill(later, 0.0).to(q.dtype) @ v
 """
-TEXTS = {"lse": SPEC, "late": LATE_SPEC}
+TEXTS = {"lse": SPEC, "late": LATE_SPEC, "filled": FILLED_SPEC}
 BASE = "lambda x: x * LOG2E"
 JOINED = "max(sum, 0.0) + log(1.0 + exp(-abs(sum - 0.0)))"
 BASES = {
@@ -196,3 +206,11 @@ def test_the_right_version_passes(spec: str) -> None:
     failure, rows = run_deck(BY_RECIPE, right(spec), SMALL, lambda _: None)
     assert failure is None
     assert all("LSE" in row for row in rows[:2])
+
+
+def test_a_row_that_minus_infinity_took_is_not_held_to_what_is_masked() -> None:
+    """The function drops keys by a number, which is more than a bias of -inf: where every kept key
+    has such a bias, it averages the dropped ones."""
+    case = Case(1, 2, 2, 200, 200, values="bias-inf", modes=("exact",))
+    failure, (row,) = run_deck(BY_RECIPE, right("filled"), [case], lambda _: None)
+    assert failure is None and 0 < row["rows"] < 400
