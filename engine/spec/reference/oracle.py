@@ -150,6 +150,13 @@ class Expected:
         """[B, Hq, Nq]: rows that keep no key."""
         return ~self.keep.any(-1)
 
+    @property
+    def taken(self) -> torch.Tensor:
+        """[B, Hq, Nq]: rows that keep keys, each with a score of -inf. What a function gives there
+        hangs on how it drops keys: filled with a number, the dropped ones take all weight."""
+        gone = torch.zeros_like(self.empty) if self.lse is None else torch.isneginf(self.lse)
+        return gone & ~self.empty
+
 
 def expected(recipe: Recipe, inputs: Mapping[str, torch.Tensor], rounded: bool = False) -> Expected:
     """The recipe on `inputs` (the spec's tensors by name and layout, derived ones included).

@@ -212,5 +212,6 @@ def test_a_row_that_minus_infinity_took_is_not_held_to_what_is_masked() -> None:
     """The function drops keys by a number, which is more than a bias of -inf: where every kept key
     has such a bias, it averages the dropped ones."""
     case = Case(1, 2, 2, 200, 200, values="bias-inf", modes=("exact",))
-    failure, (row,) = run_deck(BY_RECIPE, right("filled"), [case], lambda _: None)
+    least = Case(1, 2, 2, 150, 150, values="least and -inf")
+    failure, (row, *_) = run_deck(BY_RECIPE, right("filled"), [case, least], lambda _: None)
     assert failure is None and 0 < row["rows"] < 400
