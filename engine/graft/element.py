@@ -30,7 +30,7 @@ from engine.foreign.probe.places import Place
 from engine.lower.spelling.cpp_kinds import Kinds
 from engine.lower.spelling.emit import Emitter, Names
 from engine.lower.spelling.templates import default_templates
-from engine.scalar_algebra.rewrite import any_of, disjuncts
+from engine.scalar_algebra.rewrite import TRUE, all_of, any_of, conjuncts, disjuncts
 from engine.spec.recipes.recipe import Recipe
 from engine.transfer.linear import Linear, linear, linear_difference, tidy
 from engine.transfer.logic import factored, negate
@@ -108,10 +108,21 @@ def same_effect(a: Recipe, b: Recipe, equal_lengths: bool) -> bool:
 
 def same_mask(a: Recipe, b: Recipe, equal_lengths: bool) -> bool:
     """Whether two recipes keep the same pairs."""
-    kept = [factored(recipe.keep) for recipe in (a, b)]
-    if equal_lengths:
-        kept = [one_length(e) for e in kept]
-    return kept[0] == kept[1]
+    return _kept(a, equal_lengths) == _kept(b, equal_lengths)
+
+
+def beside(recipe: Recipe, own: Recipe, equal_lengths: bool) -> Recipe | None:
+    """The recipe with what is left of its mask where pairs that `own` drops are dropped already;
+    None where those are none, or some of them are kept."""
+    left, there = (conjuncts(_kept(r, equal_lengths)) for r in (recipe, own))
+    if TRUE in there or not set(there) <= set(left):
+        return None
+    return replace(recipe, keep=all_of([part for part in left if part not in there]))
+
+
+def _kept(recipe: Recipe, equal_lengths: bool) -> Expr:
+    kept = factored(recipe.keep)
+    return one_length(kept) if equal_lengths else kept
 
 
 def _of_scaled(score: Expr) -> Expr | None:
@@ -144,8 +155,7 @@ def write(
         folded: whether the place's unit is put into what all scores share, which is fewer
             instructions, and of a mask what needs no load comes first; else as the recipe has the
             score, and loads first. Which takes fewer registers the compiler says.
-        infinite: whether the source has -inf in the place of pairs that it drops: without a mask
-            of ours it stays there.
+        infinite: whether the source has -inf in the place of pairs that it drops, which stays.
 
     Raises:
         TransferError: a coordinate, a size or a function that has no writing there.
@@ -161,7 +171,7 @@ def write(
     writer = Writer(recipe, place, source, dict(values), at_end)
     lines: list[str] = []
     if score is not None:
-        lines += writer.score(score, folded, infinite and dropped is None)
+        lines += writer.score(score, folded, infinite)
     if dropped is not None:
         dropped = dropped if folded else _loads_first(dropped)
         lines.append(f"if ({writer.text(dropped)}) {writer.place.element} = {minus};")

@@ -19,6 +19,7 @@ from engine.graft.element import (
     _added,
     _by_distance,
     _sum_of,
+    beside,
     strength,
     sum_terms,
     write,
@@ -117,14 +118,31 @@ def test_minus_infinity_stays_where_the_source_has_it() -> None:
     """A sum keeps it; to another score a product is added that is nothing beside a number."""
 
     def kept(score: str, place: Place, keep: str = "True", folded: bool = True) -> str:
-        made = recipe(score, keep, SLOPES)
+        made = recipe(score, keep, SLOPES, DOC)
         return write(made, place, "", {}, "-INFINITY", True, folded, infinite=True).text
 
     cap, bias = "50.0 * tanh(x * rsqrt(D) / 50.0)", "x * rsqrt(D) + slopes[h] * (j - i)"
     assert "sum = fmaf(sum, 0x1p-126f, 50.0f * tanhf(sum / 50.0f));" in kept(cap, SCALAR)
     assert "sum += slopes[by] * (key - row);" in kept(bias, SCALAR)
     assert "fmaf" not in kept(bias, TILE, folded=False)
-    assert "fmaf" not in kept(cap, TILE, CAUSAL)  # a mask of ours puts it there again
+    assert "fmaf" in kept(cap, TILE, "doc[b, i] == doc[b, j]")  # beside a mask of ours, too
+
+
+@pytest.mark.parametrize(
+    ("keep", "equal", "left"),
+    [
+        (CAUSAL, False, "True"),
+        (f"{CAUSAL} and doc[b, i] == doc[b, j]", False, "doc[b, i] == doc[b, j]"),
+        ("j <= i and doc[b, i] == doc[b, j]", True, "doc[b, i] == doc[b, j]"),
+        ("j <= i and doc[b, i] == doc[b, j]", False, None),  # of other rows
+        ("j < 8 or j <= i + Nk - Nq", False, None),  # keeps some that the source drops
+        ("doc[b, i] == doc[b, j]", False, None),
+    ],
+)
+def test_what_the_source_drops_itself_is_not_left(keep: str, equal: bool, left: str | None) -> None:
+    found = beside(recipe(keep=keep), recipe(), equal)
+    assert (None if found is None else found.keep) == (None if left is None else expr(left))
+    assert beside(recipe(keep=keep), recipe(keep="True"), equal) is None
 
 
 def test_loads_come_first_where_that_is_the_other_text() -> None:
