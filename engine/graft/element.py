@@ -468,16 +468,31 @@ class Writer:
         return text if text.isdigit() or name in self.place.signed else f"int({text})"
 
     def load(self, name: str, index: tuple[Expr, ...]) -> str:
-        """An element of an extra input, which is contiguous."""
+        """An element of an extra input, which is contiguous. A tile's rows and keys may go on
+        behind the last ones, where no score counts: nothing is read there. Where nothing in scope
+        says how many there are, executing it says whether it reads there."""
         self.read.add(name)
         dims = self.inputs[name].dims
         at: Expr = Num(0)
         for dim, item in zip(dims, index, strict=True):
             if dim == "1":
                 continue
-            size: Expr = Num(int(dim)) if dim.isdigit() else Name(dim)
+            size = Num(int(dim)) if dim.isdigit() else Name(dim)
+            if isinstance(size, Num) or size.id in self.place.sizes:
+                item = _within(item, size)
             at = item if at == Num(0) else Binary("+", Binary("*", at, size), item)
         return f"{self.values.get(name, name)}[{self.text(at)}]"
+
+
+def _within(item: Expr, size: Expr) -> Expr:
+    """An index that is counted from a row or a key, as one of so many elements."""
+    if not names_in(item) & {"i", "j", AHEAD.id}:
+        return item
+    last = Num(size.value - 1) if isinstance(size, Num) else Binary("-", size, Num(1))
+    found = linear(item)
+    rises = all(isinstance(a, Name) and a != AHEAD and n > 0 for a, n in found.terms)
+    item = Call("min", (item, last))
+    return item if rises and found.constant >= 0 else Call("max", (item, Num(0)))
 
 
 def _numbered(place: Place, e: str) -> Place:

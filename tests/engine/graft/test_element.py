@@ -111,7 +111,8 @@ def test_inputs_are_read_where_they_were_brought() -> None:
         " / params.scale;"
     ) in whole
     documents = recipe("x * rsqrt(D)", "doc[b, i] == doc[b, j]", DOC)
-    assert "if (doc[bx * N + row] != doc[bx * N + key]) sum" in text(documents, SCALAR)
+    words = "if (doc[bx * N + min(row, N - 1)] != doc[bx * N + min(key, N - 1)]) sum"
+    assert words in text(documents, SCALAR)
 
 
 def test_minus_infinity_stays_where_the_source_has_it() -> None:
@@ -148,8 +149,29 @@ def test_what_the_source_drops_itself_is_not_left(keep: str, equal: bool, left: 
 def test_loads_come_first_where_that_is_the_other_text() -> None:
     made = recipe("x * rsqrt(D)", "j <= i and doc[i] == doc[j]", replace(DOC, dims=("Nk",)))
     texts = [write(made, TILE, "", {}, "-INFINITY", True, folded=f).text for f in (True, False)]
-    assert "if (key > row || doc[row] != doc[key]) " in texts[0]
-    assert "if (doc[row] != doc[key] || key > row) " in texts[1]
+    row, key = (f"doc[min({at}, int(params.seqlen_k) - 1)]" for at in ("row", "key"))
+    assert f"if (key > row || {row} != {key}) " in texts[0]
+    assert f"if ({row} != {key} || key > row) " in texts[1]
+
+
+@pytest.mark.parametrize(
+    ("index", "written"),
+    [
+        ("j", "min(j, N - 1)"),
+        ("i + Nk - Nq", "max(min(i + N - N, N - 1), 0)"),  # rows may begin before the first key
+        ("i - j + 8", "max(min(i - j + 8, N - 1), 0)"),
+        ("i + 1", "min(i + 1, N - 1)"),
+        ("h", "by"),  # no tile goes past the last head
+    ],
+)
+def test_nothing_is_read_behind_the_last_element(index: str, written: str) -> None:
+    """Where a tile's rows or keys go on behind the last ones."""
+    signed = ("h", "i", "j", "Nq", "Nk")
+    place = replace(SCALAR, coordinates={"h": "by", "i": "i", "j": "j"}, signed=signed)
+    made = recipe(f"x * rsqrt(D) + doc[{index}]", "True", replace(DOC, dtype="f32", dims=("Nk",)))
+    assert f"doc[{written}]" in text(made, place)
+    bare = replace(place, sizes={"Nq": "N"})
+    assert index != "j" or "doc[j]" in text(made, bare)  # nothing in scope is their number
 
 
 def test_of_many_scores_the_distance_is_kept_alone() -> None:
