@@ -31,7 +31,7 @@ from engine.lower.spelling.cpp_kinds import Kinds
 from engine.lower.spelling.emit import Emitter, Names
 from engine.lower.spelling.templates import default_templates
 from engine.scalar_algebra.rewrite import TRUE, all_of, any_of, conjuncts, disjuncts
-from engine.spec.recipes.recipe import Recipe
+from engine.spec.recipes.recipe import Input, Recipe
 from engine.transfer.linear import Linear, linear, linear_difference, tidy
 from engine.transfer.logic import factored, negate
 
@@ -163,6 +163,7 @@ def write(
     score, dropped = masked_or_scored(recipe)
     if equal_lengths:
         score, dropped = (None if e is None else one_length(e) for e in (score, dropped))
+        recipe = replace(recipe, inputs=tuple(map(_of_one_length, recipe.inputs)))
     if score is None and dropped is None:
         return Written("", (), ())
     at_end = False
@@ -287,6 +288,10 @@ def one_length(expr: Expr) -> Expr:
         return None
 
     return map_expr(map_expr(expr, same), short)
+
+
+def _of_one_length(item: Input) -> Input:
+    return replace(item, dims=tuple("Nq" if dim == "Nk" else dim for dim in item.dims))
 
 
 def _tidy(expr: Expr) -> Expr:
