@@ -153,8 +153,9 @@ def write(
         minus: what a dropped pair's score becomes: `-INFINITY`, or a number.
         equal_lengths: whether the kernel has one length for rows and keys.
         folded: whether the place's unit is put into what all scores share, which is fewer
-            instructions, and of a mask what needs no load comes first; else as the recipe has the
-            score, and loads first. Which takes fewer registers the compiler says.
+            instructions, of a mask what needs no load comes first, and behind an input's last
+            element that one is read; else as the recipe has the score, loads first, and behind the
+            last element nothing is read. Which takes fewer registers the compiler says.
         infinite: whether the source has -inf in the place of pairs that it drops, which stays.
 
     Raises:
@@ -169,7 +170,7 @@ def write(
     at_end = False
     if place.elements > 1 and {"i", "j"} <= place.coordinates.keys():
         (score, dropped), at_end = _by_distance(score, dropped)
-    writer = Writer(recipe, place, source, dict(values), at_end)
+    writer = Writer(recipe, place, source, dict(values), at_end, clamped=folded)
     lines: list[str] = []
     if score is not None:
         lines += writer.score(score, folded, infinite)
@@ -312,13 +313,14 @@ class Writer:
     Args:
         at_end: whether the rows are the last of Nk where a distance is meant.
         inline: coordinates stand where they are used, and have no variable of their own.
+        clamped: behind an input's last element that one is read, else nothing.
     """
 
     def __init__(
         self, recipe: Recipe, place: Place, source: str, values: Mapping[str, str],
-        at_end: bool = False, inline: bool = False,
+        at_end: bool = False, inline: bool = False, clamped: bool = True,
     ) -> None:  # fmt: skip
-        self.at_end, self.inline = at_end, inline
+        self.at_end, self.inline, self.clamped = at_end, inline, clamped
         self.values = values
         self.inputs = {i.name: i for i in recipe.extra()}
         self.words = frozenset(re.findall(r"\w+", source))
@@ -474,30 +476,40 @@ class Writer:
 
     def load(self, name: str, index: tuple[Expr, ...]) -> str:
         """An element of an extra input, which is contiguous. A tile's rows and keys may go on
-        behind the last ones, where no score counts: nothing is read there. Where nothing in scope
-        says how many there are, executing it says whether it reads there."""
+        behind the last ones, where no score counts. Where nothing in scope says how many there are,
+        executing it says whether it reads there."""
         self.read.add(name)
         dims = self.inputs[name].dims
         at: Expr = Num(0)
+        there: list[str] = []
         for dim, item in zip(dims, index, strict=True):
             if dim == "1":
                 continue
             size = Num(int(dim)) if dim.isdigit() else Name(dim)
-            if isinstance(size, Num) or size.id in self.place.sizes:
-                item = _within(item, size)
+            if names_in(item) & {"i", "j", AHEAD.id} and (
+                isinstance(size, Num) or size.id in self.place.sizes
+            ):
+                if self.clamped or not _rises(item):
+                    item = _clamped(item, size)
+                else:
+                    there.append(self.text(Compare("<", item, size)))
             at = item if at == Num(0) else Binary("+", Binary("*", at, size), item)
-        return f"{self.values.get(name, name)}[{self.text(at)}]"
+        text = f"{self.values.get(name, name)}[{self.text(at)}]"
+        return f"({' && '.join(there)} ? {text} : 0)" if there else text
 
 
-def _within(item: Expr, size: Expr) -> Expr:
-    """An index that is counted from a row or a key, as one of so many elements."""
-    if not names_in(item) & {"i", "j", AHEAD.id}:
-        return item
-    last = Num(size.value - 1) if isinstance(size, Num) else Binary("-", size, Num(1))
-    found = linear(item)
+def _rises(index: Expr) -> bool:
+    """Whether an index is at least 0 for each row and key."""
+    found = linear(index)
     rises = all(isinstance(a, Name) and a != AHEAD and n > 0 for a, n in found.terms)
-    item = Call("min", (item, last))
-    return item if rises and found.constant >= 0 else Call("max", (item, Num(0)))
+    return rises and found.constant >= 0
+
+
+def _clamped(index: Expr, size: Expr) -> Expr:
+    """An index as one of so many elements."""
+    last = Num(size.value - 1) if isinstance(size, Num) else Binary("-", size, Num(1))
+    least = Call("min", (index, last))
+    return least if _rises(index) else Call("max", (least, Num(0)))
 
 
 def _numbered(place: Place, e: str) -> Place:

@@ -291,31 +291,37 @@ class ExecutedWork(Work):
         without losing what the source had, else the first. Where nothing is right a dropped pair
         becomes -inf, for the gate to say what is wrong."""
         first: list[Edit] | None = None
-        ways = [w for w in (True, False) if w or self._written_twice(recipe)]
-        for edits in chain.from_iterable(self._right_ones(recipe, w) for w in ways):
+        for edits in self._right_ones(recipe):
             if self._keeps_its_build(edits, recipe):
                 return edits
             first = edits if first is None else first
         return self.planned(recipe, MINUS[0]) if first is None else first
 
-    def _written_twice(self, recipe: Recipe) -> bool:
-        """Whether there are two ways to write the scores."""
-        return self.planned(recipe, MINUS[0]) != self.planned(recipe, MINUS[0], False)
-
-    def _right_ones(self, recipe: Recipe, folded: bool) -> Iterator[list[Edit]]:
-        """Edits that are right when they are executed, those that change less or skip more first: a
-        mask that the source has is not written again; what a dropped pair becomes, -inf where that
-        is right, else a number; a guard of rows that keep no key, where they need one; and which
-        tiles are skipped."""
+    def _right_ones(self, recipe: Recipe) -> Iterator[list[Edit]]:
+        """Edits that are right when they are executed, those that change less first: of a mask what
+        the source drops itself is not written again. Scores and masks are written in two ways."""
+        ways = [True]
+        if self.planned(recipe, MINUS[0]) != self.planned(recipe, MINUS[0], False):
+            ways = [True, False]
         left = self._unmasked(recipe)
-        for minus in () if left is None else MINUS:
-            self.bench.progress("trying the source's own mask")
+        if left is not None:
+            yield from chain.from_iterable(self._beside_its_own(left, recipe, w) for w in ways)
+        yield from chain.from_iterable(self._with_the_mask(recipe, w) for w in ways)
+
+    def _beside_its_own(self, left: Recipe, recipe: Recipe, folded: bool) -> Iterator[list[Edit]]:
+        """The edits of what is left of a recipe beside the source's own mask."""
+        self.bench.progress("trying the source's own mask")
+        for minus in MINUS[: 1 if left.keep == TRUE else None]:
             edits = self.planned(left, minus, folded)
             ran = self._right(edits, recipe)
             if ran is not None:
                 yield from self._fewer_tiles(edits, ran, recipe)
-            if ran is not None or left.keep == TRUE:
-                break
+                return
+
+    def _with_the_mask(self, recipe: Recipe, folded: bool) -> Iterator[list[Edit]]:
+        """The edits of the whole recipe, those that skip more first: what a dropped pair becomes,
+        -inf where that is right, else a number; a guard of rows that keep no key, where they need
+        one; and which tiles are skipped."""
         plans = [self.planned(recipe, minus, folded) for minus in MINUS]
         if plans[0] == plans[1]:  # nothing is dropped
             yield plans[0]

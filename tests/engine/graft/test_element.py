@@ -151,6 +151,7 @@ def test_loads_come_first_where_that_is_the_other_text() -> None:
     texts = [write(made, TILE, "", {}, "-INFINITY", True, folded=f).text for f in (True, False)]
     row, key = (f"doc[min({at}, int(params.seqlen_q) - 1)]" for at in ("row", "key"))
     assert f"if (key > row || {row} != {key}) " in texts[0]
+    row, key = (f"({at} < int(params.seqlen_q) ? doc[{at}] : 0)" for at in ("row", "key"))
     assert f"if ({row} != {key} || key > row) " in texts[1]
 
 
@@ -171,8 +172,11 @@ def test_nothing_is_read_behind_the_last_element(index: str, written: str) -> No
     made = recipe(f"x * rsqrt(D) + doc[{index}]", "True", replace(DOC, dtype="f32", dims=("Nk",)))
     assert f"doc[{written}]" in text(made, place)
     bare = replace(place, sizes={"Nq": "N"})
+    other = write(made, place, "", {}, "-INFINITY", False, folded=False).text
+    assert f"doc[{written}]" in other or index in ("j", "i + 1")
     if index == "j":  # where nothing in scope is their number it stays, but for one length of both
         assert "doc[j]" in text(made, bare) and "doc[min(j, N - 1)]" in text(made, bare, equal=True)
+        assert "(j < N ? doc[j] : 0)" in other
 
 
 def test_of_many_scores_the_distance_is_kept_alone() -> None:
