@@ -311,18 +311,24 @@ class _Build:
         system = (self.tools.root.resolve(), Path("/usr"), STAND_INS)
         return all(any(f.is_relative_to(s) for s in system) for f in read)
 
+    def folders(self) -> dict[str, str]:
+        """The folders of this build and its source by what stands for each, the longest first: one
+        may lie in another. A patched copy of an include folder is one that is made anew."""
+        named = {f"@{n}@": Path(f).resolve() for n, f in enumerate(self.flags.includes)}
+        named |= {_THERE: self.source.parent, _OURS: RECORDER.parent, _HERE: self.folder.resolve()}
+        return dict(sorted(((n, str(f)) for n, f in named.items()), key=lambda x: -len(x[1])))
+
     def anywhere(self, text: str) -> str:
         """A text without the places of this build and its source."""
-        places = {str(self.folder.resolve()), str(self.folder)}
-        for place in sorted(places, key=len, reverse=True):  # one may be the end of the other
-            text = text.replace(place, _HERE)
-        return text.replace(str(self.source.parent), _THERE).replace(str(RECORDER.parent), _OURS)
+        text = text.replace(str(self.folder), str(self.folder.resolve()))
+        for name, folder in self.folders().items():
+            text = text.replace(folder, name)
+        return text
 
     def here(self, text: str) -> str:
         """The text of `anywhere`, at this build and its source."""
-        places = {_HERE: self.folder, _THERE: self.source.parent, _OURS: RECORDER.parent}
-        for name, place in places.items():
-            text = text.replace(name, str(place))
+        for name, folder in self.folders().items():
+            text = text.replace(name, folder)
         return text
 
     @staticmethod

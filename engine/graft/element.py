@@ -30,8 +30,8 @@ from engine.foreign.probe.places import Place
 from engine.lower.spelling.cpp_kinds import Kinds
 from engine.lower.spelling.emit import Emitter, Names
 from engine.lower.spelling.templates import default_templates
-from engine.scalar_algebra.rewrite import any_of, disjuncts
-from engine.spec.recipes.recipe import Recipe
+from engine.scalar_algebra.rewrite import TRUE, all_of, any_of, conjuncts, disjuncts
+from engine.spec.recipes.recipe import Input, Recipe
 from engine.transfer.linear import Linear, linear, linear_difference, tidy
 from engine.transfer.logic import factored, negate
 
@@ -108,10 +108,21 @@ def same_effect(a: Recipe, b: Recipe, equal_lengths: bool) -> bool:
 
 def same_mask(a: Recipe, b: Recipe, equal_lengths: bool) -> bool:
     """Whether two recipes keep the same pairs."""
-    kept = [factored(recipe.keep) for recipe in (a, b)]
-    if equal_lengths:
-        kept = [one_length(e) for e in kept]
-    return kept[0] == kept[1]
+    return _kept(a, equal_lengths) == _kept(b, equal_lengths)
+
+
+def beside(recipe: Recipe, own: Recipe, equal_lengths: bool) -> Recipe | None:
+    """The recipe with what is left of its mask where pairs that `own` drops are dropped already;
+    None where those are none, or some of them are kept."""
+    left, there = (conjuncts(_kept(r, equal_lengths)) for r in (recipe, own))
+    if TRUE in there or not set(there) <= set(left):
+        return None
+    return replace(recipe, keep=all_of([part for part in left if part not in there]))
+
+
+def _kept(recipe: Recipe, equal_lengths: bool) -> Expr:
+    kept = factored(recipe.keep)
+    return one_length(kept) if equal_lengths else kept
 
 
 def _of_scaled(score: Expr) -> Expr | None:
@@ -142,10 +153,10 @@ def write(
         minus: what a dropped pair's score becomes: `-INFINITY`, or a number.
         equal_lengths: whether the kernel has one length for rows and keys.
         folded: whether the place's unit is put into what all scores share, which is fewer
-            instructions, and of a mask what needs no load comes first; else as the recipe has the
-            score, and loads first. Which takes fewer registers the compiler says.
-        infinite: whether the source has -inf in the place of pairs that it drops: without a mask
-            of ours it stays there.
+            instructions, of a mask what needs no load comes first, and behind an input's last
+            element that one is read; else as the recipe has the score, loads first, and behind the
+            last element nothing is read. Which takes fewer registers the compiler says.
+        infinite: whether the source has -inf in the place of pairs that it drops, which stays.
 
     Raises:
         TransferError: a coordinate, a size or a function that has no writing there.
@@ -153,15 +164,16 @@ def write(
     score, dropped = masked_or_scored(recipe)
     if equal_lengths:
         score, dropped = (None if e is None else one_length(e) for e in (score, dropped))
+        recipe = replace(recipe, inputs=tuple(map(_of_one_length, recipe.inputs)))
     if score is None and dropped is None:
         return Written("", (), ())
     at_end = False
     if place.elements > 1 and {"i", "j"} <= place.coordinates.keys():
         (score, dropped), at_end = _by_distance(score, dropped)
-    writer = Writer(recipe, place, source, dict(values), at_end)
+    writer = Writer(recipe, place, source, dict(values), at_end, clamped=folded)
     lines: list[str] = []
     if score is not None:
-        lines += writer.score(score, folded, infinite and dropped is None)
+        lines += writer.score(score, folded, infinite)
     if dropped is not None:
         dropped = dropped if folded else _loads_first(dropped)
         lines.append(f"if ({writer.text(dropped)}) {writer.place.element} = {minus};")
@@ -279,6 +291,10 @@ def one_length(expr: Expr) -> Expr:
     return map_expr(map_expr(expr, same), short)
 
 
+def _of_one_length(item: Input) -> Input:
+    return replace(item, dims=tuple("Nq" if dim == "Nk" else dim for dim in item.dims))
+
+
 def _tidy(expr: Expr) -> Expr:
     """A whole number as a short sum; anything with a load or a float in it stays."""
     return tidy(expr) if _whole(expr) else expr
@@ -297,13 +313,14 @@ class Writer:
     Args:
         at_end: whether the rows are the last of Nk where a distance is meant.
         inline: coordinates stand where they are used, and have no variable of their own.
+        clamped: behind an input's last element that one is read, else nothing.
     """
 
     def __init__(
         self, recipe: Recipe, place: Place, source: str, values: Mapping[str, str],
-        at_end: bool = False, inline: bool = False,
+        at_end: bool = False, inline: bool = False, clamped: bool = True,
     ) -> None:  # fmt: skip
-        self.at_end, self.inline = at_end, inline
+        self.at_end, self.inline, self.clamped = at_end, inline, clamped
         self.values = values
         self.inputs = {i.name: i for i in recipe.extra()}
         self.words = frozenset(re.findall(r"\w+", source))
@@ -458,16 +475,41 @@ class Writer:
         return text if text.isdigit() or name in self.place.signed else f"int({text})"
 
     def load(self, name: str, index: tuple[Expr, ...]) -> str:
-        """An element of an extra input, which is contiguous."""
+        """An element of an extra input, which is contiguous. A tile's rows and keys may go on
+        behind the last ones, where no score counts. Where nothing in scope says how many there are,
+        executing it says whether it reads there."""
         self.read.add(name)
         dims = self.inputs[name].dims
         at: Expr = Num(0)
+        there: list[str] = []
         for dim, item in zip(dims, index, strict=True):
             if dim == "1":
                 continue
-            size: Expr = Num(int(dim)) if dim.isdigit() else Name(dim)
+            size = Num(int(dim)) if dim.isdigit() else Name(dim)
+            if names_in(item) & {"i", "j", AHEAD.id} and (
+                isinstance(size, Num) or size.id in self.place.sizes
+            ):
+                if self.clamped or not _rises(item):
+                    item = _clamped(item, size)
+                else:
+                    there.append(self.text(Compare("<", item, size)))
             at = item if at == Num(0) else Binary("+", Binary("*", at, size), item)
-        return f"{self.values.get(name, name)}[{self.text(at)}]"
+        text = f"{self.values.get(name, name)}[{self.text(at)}]"
+        return f"({' && '.join(there)} ? {text} : 0)" if there else text
+
+
+def _rises(index: Expr) -> bool:
+    """Whether an index is at least 0 for each row and key."""
+    found = linear(index)
+    rises = all(isinstance(a, Name) and a != AHEAD and n > 0 for a, n in found.terms)
+    return rises and found.constant >= 0
+
+
+def _clamped(index: Expr, size: Expr) -> Expr:
+    """An index as one of so many elements."""
+    last = Num(size.value - 1) if isinstance(size, Num) else Binary("-", size, Num(1))
+    least = Call("min", (index, last))
+    return least if _rises(index) else Call("max", (least, Num(0)))
 
 
 def _numbered(place: Place, e: str) -> Place:

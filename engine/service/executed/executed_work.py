@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 from engine.build.folder.scratch import scratch
 from engine.build.machine_code.result import BuildResult
 from engine.build.tools.toolchain import Toolchain, find_toolchain
-from engine.cuir.nodes import Module, Num
+from engine.cuir.nodes import Module
 from engine.errors import InputError, MissingTool, StoreError
 from engine.files import SOURCE_LIMIT, read_file, read_spec
 from engine.foreign.cases import complete
@@ -46,7 +46,7 @@ from engine.graft.edits import (
     hunks_of,
     patch_text,
 )
-from engine.graft.element import same_effect, same_mask
+from engine.graft.element import beside, same_effect
 from engine.graft.guards import at_rows, guards
 from engine.graft.judge import (
     Ran,
@@ -64,6 +64,7 @@ from engine.graft.tiles import fewer_tiles
 from engine.lift.cpp.provenance import Lifted
 from engine.package.export import SCHEMA, with_verdicts
 from engine.package.texts import adapted_text
+from engine.scalar_algebra.rewrite import TRUE
 from engine.service.executed.gpu_job import job_of
 from engine.service.session.adaptation import Adaptation, Proposed, pretty_json
 from engine.service.session.content import LOWERED, RECIPE
@@ -290,27 +291,37 @@ class ExecutedWork(Work):
         without losing what the source had, else the first. Where nothing is right a dropped pair
         becomes -inf, for the gate to say what is wrong."""
         first: list[Edit] | None = None
-        ways = [w for w in (True, False) if w or self._written_twice(recipe)]
-        for edits in chain.from_iterable(self._right_ones(recipe, w) for w in ways):
+        for edits in self._right_ones(recipe):
             if self._keeps_its_build(edits, recipe):
                 return edits
             first = edits if first is None else first
         return self.planned(recipe, MINUS[0]) if first is None else first
 
-    def _written_twice(self, recipe: Recipe) -> bool:
-        """Whether there are two ways to write the scores."""
-        return self.planned(recipe, MINUS[0]) != self.planned(recipe, MINUS[0], False)
+    def _right_ones(self, recipe: Recipe) -> Iterator[list[Edit]]:
+        """Edits that are right when they are executed, those that change less first: of a mask what
+        the source drops itself is not written again. Scores and masks are written in two ways."""
+        ways = [True]
+        if self.planned(recipe, MINUS[0]) != self.planned(recipe, MINUS[0], False):
+            ways = [True, False]
+        left = self._unmasked(recipe)
+        if left is not None:
+            yield from chain.from_iterable(self._beside_its_own(left, recipe, w) for w in ways)
+        yield from chain.from_iterable(self._with_the_mask(recipe, w) for w in ways)
 
-    def _right_ones(self, recipe: Recipe, folded: bool) -> Iterator[list[Edit]]:
-        """Edits that are right when they are executed, those that change less or skip more first: a
-        mask that the source has is not written again; what a dropped pair becomes, -inf where that
-        is right, else a number; a guard of rows that keep no key, where they need one; and which
-        tiles are skipped."""
-        if self._masked(recipe):
-            self.bench.progress("trying the source's own mask")
-            scores = self.planned(replace(recipe, keep=Num(True)), MINUS[0], folded)
-            if self.run_patched(scores, recipe).found.ok:
-                yield scores
+    def _beside_its_own(self, left: Recipe, recipe: Recipe, folded: bool) -> Iterator[list[Edit]]:
+        """The edits of what is left of a recipe beside the source's own mask."""
+        self.bench.progress("trying the source's own mask")
+        for minus in MINUS[: 1 if left.keep == TRUE else None]:
+            edits = self.planned(left, minus, folded)
+            ran = self._right(edits, recipe)
+            if ran is not None:
+                yield from self._fewer_tiles(edits, ran, recipe)
+                return
+
+    def _with_the_mask(self, recipe: Recipe, folded: bool) -> Iterator[list[Edit]]:
+        """The edits of the whole recipe, those that skip more first: what a dropped pair becomes,
+        -inf where that is right, else a number; a guard of rows that keep no key, where they need
+        one; and which tiles are skipped."""
         plans = [self.planned(recipe, minus, folded) for minus in MINUS]
         if plans[0] == plans[1]:  # nothing is dropped
             yield plans[0]
@@ -480,15 +491,13 @@ class ExecutedWork(Work):
         equal = self._equal(self.launcher(recipe))
         return own is None or same_effect(recipe, own, equal)
 
-    def _masked(self, recipe: Recipe) -> bool:
-        """Whether the source drops the pairs that the spec drops, and does so after the places, or
-        has -inf for them there."""
-        if not all(hook.dropped for hook in self.places.edited):
-            return False
-        own, none = self._own(), replace(recipe, keep=Num(True))
-        equal = self._equal(self.launcher(recipe))
-        dropped = not same_mask(recipe, none, equal)
-        return dropped and own is not None and same_mask(recipe, own, equal)
+    def _unmasked(self, recipe: Recipe) -> Recipe | None:
+        """What is left of a recipe to be written where the source drops pairs that the spec drops,
+        and does so after the places, or has -inf for them there; None where it does not."""
+        own = self._own()
+        if own is None or not all(hook.dropped for hook in self.places.edited):
+            return None
+        return beside(recipe, own, self._equal(self.launcher(recipe)))
 
     def weigh_target(self) -> Verdict:
         """G2: the patched source, executed as PTX, computes the spec at the sizes that were run."""

@@ -30,27 +30,32 @@ def test_an_equal_build_is_not_made_again(tmp_path: Path, monkeypatch: pytest.Mo
     except CuBridgeError:
         pytest.skip("nvcc compiles the kernel of this test")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    source, part = tmp_path / "theirs.cu", tmp_path / "part.cuh"
+    (tmp_path / "far").mkdir()
+    source, part, far = (tmp_path / name for name in ("theirs.cu", "part.cuh", "far/far.cuh"))
     source.write_text(SOURCE, "utf-8")
-    part.write_text(PART, "utf-8")
+    part.write_text(f"#include <far.cuh>\n{PART}", "utf-8")
+    far.write_text("__device__ inline float far(float x) { return x; }\n", "utf-8")
     entry = read_launcher(SOURCE, str(source), "launch", {}, "f32", {}, {})
     none = replace(tools, nvcc=replace(tools.nvcc, path=Path("/nonexistent/nvcc")))
     folders = [tmp_path / str(n) for n in range(5)]
     for folder in folders:
         folder.mkdir()
-    flags = Flags("sm_80")
+    flags = Flags("sm_80", (str(far.parent),))
     first = compile_kernel(source, entry, flags, tools, folders[0])
     again = compile_kernel(source, entry, flags, none, folders[1])
     assert set(again.module.kernels) == set(first.module.kernels)
     assert again.program.read_bytes() == first.program.read_bytes()
     elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    for file in (source, part):
-        shutil.copy(file, elsewhere)
-    compile_kernel(elsewhere / source.name, entry, flags, none, folders[4])
+    (elsewhere / "far").mkdir(parents=True)
+    for file in (source, part, far):
+        shutil.copy(file, elsewhere / file.relative_to(tmp_path))
+    there = replace(flags, includes=(str(elsewhere / "far"),))  # a copy of an include folder, too
+    compile_kernel(elsewhere / source.name, entry, there, none, folders[4])
     ptx = (folders[4] / "kept" / "driver.ptx").read_text("utf-8")
     assert f'"{elsewhere}/theirs.cu"' in ptx and f'"{source}"' not in ptx
-    part.write_text(PART.replace("1", "y"), "utf-8")  # a header is part of the content
+    part.write_text(
+        f"#include <far.cuh>\n{PART.replace('1', 'y')}", "utf-8"
+    )  # a header is part of the content
     with pytest.raises(DoesNotCompile, match="does not compile"):
         compile_kernel(source, entry, flags, tools, folders[2])
     with pytest.raises(DoesNotCompile, match="does not compile"):

@@ -19,6 +19,7 @@ from engine.graft.element import (
     _added,
     _by_distance,
     _sum_of,
+    beside,
     strength,
     sum_terms,
     write,
@@ -72,7 +73,7 @@ def test_the_variables_of_the_source_are_used_where_they_hold_the_value() -> Non
     doc = Input("doc", "extra", "i32", ("Nk",))
     same = recipe("x * rsqrt(D)", "doc[i + Nk - Nq] == doc[j]", doc)
     assert text(same, replace(place, sizes={"Nq": "n"}), equal=True) == (
-        "if (doc[row] != doc[col]) s = -INFINITY;"
+        "if (doc[min(row, int(n) - 1)] != doc[min(col, int(n) - 1)]) s = -INFINITY;"
     )
 
 
@@ -110,28 +111,72 @@ def test_inputs_are_read_where_they_were_brought() -> None:
         " / params.scale;"
     ) in whole
     documents = recipe("x * rsqrt(D)", "doc[b, i] == doc[b, j]", DOC)
-    assert "if (doc[bx * N + row] != doc[bx * N + key]) sum" in text(documents, SCALAR)
+    words = "if (doc[bx * N + min(row, N - 1)] != doc[bx * N + min(key, N - 1)]) sum"
+    assert words in text(documents, SCALAR)
 
 
 def test_minus_infinity_stays_where_the_source_has_it() -> None:
     """A sum keeps it; to another score a product is added that is nothing beside a number."""
 
     def kept(score: str, place: Place, keep: str = "True", folded: bool = True) -> str:
-        made = recipe(score, keep, SLOPES)
+        made = recipe(score, keep, SLOPES, DOC)
         return write(made, place, "", {}, "-INFINITY", True, folded, infinite=True).text
 
     cap, bias = "50.0 * tanh(x * rsqrt(D) / 50.0)", "x * rsqrt(D) + slopes[h] * (j - i)"
     assert "sum = fmaf(sum, 0x1p-126f, 50.0f * tanhf(sum / 50.0f));" in kept(cap, SCALAR)
     assert "sum += slopes[by] * (key - row);" in kept(bias, SCALAR)
     assert "fmaf" not in kept(bias, TILE, folded=False)
-    assert "fmaf" not in kept(cap, TILE, CAUSAL)  # a mask of ours puts it there again
+    assert "fmaf" in kept(cap, TILE, "doc[b, i] == doc[b, j]")  # beside a mask of ours, too
+
+
+@pytest.mark.parametrize(
+    ("keep", "equal", "left"),
+    [
+        (CAUSAL, False, "True"),
+        (f"{CAUSAL} and doc[b, i] == doc[b, j]", False, "doc[b, i] == doc[b, j]"),
+        ("j <= i and doc[b, i] == doc[b, j]", True, "doc[b, i] == doc[b, j]"),
+        ("j <= i and doc[b, i] == doc[b, j]", False, None),  # of other rows
+        ("j < 8 or j <= i + Nk - Nq", False, None),  # keeps some that the source drops
+        ("doc[b, i] == doc[b, j]", False, None),
+    ],
+)
+def test_what_the_source_drops_itself_is_not_left(keep: str, equal: bool, left: str | None) -> None:
+    found = beside(recipe(keep=keep), recipe(), equal)
+    assert (None if found is None else found.keep) == (None if left is None else expr(left))
+    assert beside(recipe(keep=keep), recipe(keep="True"), equal) is None
 
 
 def test_loads_come_first_where_that_is_the_other_text() -> None:
     made = recipe("x * rsqrt(D)", "j <= i and doc[i] == doc[j]", replace(DOC, dims=("Nk",)))
     texts = [write(made, TILE, "", {}, "-INFINITY", True, folded=f).text for f in (True, False)]
-    assert "if (key > row || doc[row] != doc[key]) " in texts[0]
-    assert "if (doc[row] != doc[key] || key > row) " in texts[1]
+    row, key = (f"doc[min({at}, int(params.seqlen_q) - 1)]" for at in ("row", "key"))
+    assert f"if (key > row || {row} != {key}) " in texts[0]
+    row, key = (f"({at} < int(params.seqlen_q) ? doc[{at}] : 0)" for at in ("row", "key"))
+    assert f"if ({row} != {key} || key > row) " in texts[1]
+
+
+@pytest.mark.parametrize(
+    ("index", "written"),
+    [
+        ("j", "min(j, N - 1)"),
+        ("i + Nk - Nq", "max(min(i + N - N, N - 1), 0)"),  # rows may begin before the first key
+        ("i - j + 8", "max(min(i - j + 8, N - 1), 0)"),
+        ("i + 1", "min(i + 1, N - 1)"),
+        ("h", "by"),  # no tile goes past the last head
+    ],
+)
+def test_nothing_is_read_behind_the_last_element(index: str, written: str) -> None:
+    """Where a tile's rows or keys go on behind the last ones."""
+    signed = ("h", "i", "j", "Nq", "Nk")
+    place = replace(SCALAR, coordinates={"h": "by", "i": "i", "j": "j"}, signed=signed)
+    made = recipe(f"x * rsqrt(D) + doc[{index}]", "True", replace(DOC, dtype="f32", dims=("Nk",)))
+    assert f"doc[{written}]" in text(made, place)
+    bare = replace(place, sizes={"Nq": "N"})
+    other = write(made, place, "", {}, "-INFINITY", False, folded=False).text
+    assert f"doc[{written}]" in other or index in ("j", "i + 1")
+    if index == "j":  # where nothing in scope is their number it stays, but for one length of both
+        assert "doc[j]" in text(made, bare) and "doc[min(j, N - 1)]" in text(made, bare, equal=True)
+        assert "(j < N ? doc[j] : 0)" in other
 
 
 def test_of_many_scores_the_distance_is_kept_alone() -> None:

@@ -235,6 +235,31 @@ def test_a_mask_that_the_source_has_after_the_place_is_not_written_again(
     assert work.judge_target().passed
 
 
+def test_of_a_longer_mask_what_the_source_drops_is_not_written_again(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Documents beside the source's own causal mask, which stands after the place."""
+
+    def found(asked: Asked, said: object) -> Found:
+        own = pointed(asked, said)
+        return replace(own, hooks=tuple(replace(h, dropped="score") for h in own.hooks))
+
+    monkeypatch.setattr(executed_work, "find", found)
+    put = "      s[n] = dot;"
+    source = tmp_path / "plain.cu"
+    source.write_text(
+        SOURCE.read_text("utf-8").replace(put, f"      if (first + n > row) dot = -1e30f;\n{put}")
+    )
+    kernel = imported(tmp_path / "causal", source, "causal")
+    work = opened(bench, kernel, "flex_causal_document")
+    proposal = work.propose_by_rules()
+    text = "".join(h.after for h in proposal.hunks)
+    row, key = (f"doc[min({at}, length - 1)]" for at in ("row", "key"))
+    assert f"if ({row} != {key}) dot = " in text
+    work.accept_all(proposal)
+    assert work.judge_target().passed
+
+
 def test_a_number_is_chosen_by_evidence_and_a_wrong_edit_fails(
     bench: Bench, kernel: Path, tmp_path: Path
 ) -> None:
