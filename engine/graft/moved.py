@@ -63,11 +63,13 @@ class Moved:
         was = _units(a.at, self.was, blank)
         now = _units(b.at, self.now, blank)
         found: list[tuple[int, int]] = []
+        votes: Counter[tuple[str, str]] = Counter()
         for what, i, i_end, j, j_end in _differ([t for _, t in was], [t for _, t in now]):
             mine = [n for at, _ in was[i:i_end] for n in at]
             theirs = [n for at, _ in now[j:j_end] for n in at]
-            if what == "equal":
+            if what == "equal":  # a statement that changed besides says nothing of names
                 found += zip(mine, theirs, strict=True)
+                votes.update((self.was[n].text, self.now[m].text) for n, m in found[-len(mine) :])
                 continue
             self.changes["change" if what == "replace" else what] += 1
             texts = ([_text(self.was[n], blank) for n in mine],
@@ -75,7 +77,6 @@ class Moved:
             for kind, p, p_end, q, q_end in _differ(*texts):
                 if kind == "equal":
                     found += zip(mine[p:p_end], theirs[q:q_end], strict=True)
-        votes = Counter((self.was[n].text, self.now[m].text) for n, m in found)
         names = _chosen(votes, set(gone), set(came))
         self.renamed += len(names)
         for n in a.at:

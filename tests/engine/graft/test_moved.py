@@ -117,6 +117,13 @@ def test_what_a_comment_would_take_in_has_no_place() -> None:
     assert moved(one_line, ends_in_a_comment) == [None]
 
 
+def test_a_declaration_with_another_value_is_no_new_name() -> None:
+    lines = SOURCE.split(b"\n")
+    at = next(n for n, line in enumerate(lines) if b"int head =" in line)
+    score, _ = moved(b"\n".join([*lines[:at], b"int more = 3;", *lines[at + 2 :]]))
+    assert score is not None and "slopes[head]" in score.text
+
+
 @settings(max_examples=25)
 @given(st.data())
 def test_merging_keeps_the_tokens_of_both(data: st.DataObject) -> None:
