@@ -18,10 +18,13 @@ from typing import TYPE_CHECKING
 from engine.errors import MissingTool, StoreError
 
 if TYPE_CHECKING:
+    from subprocess import Popen
+
     from git import Git
 
 OLDEST_GIT = (2, 36)  # core.fsync came with 2.36
 
+_TICK = 0.05  # seconds between looks at whether git ended whose pipes something holds open
 _PIPE = -1  # subprocess.PIPE, without importing subprocess before git does
 # A person's own settings that say where git is or who they are, and point it nowhere.
 _HARMLESS = (
@@ -53,7 +56,8 @@ class Done:
 def run_git(
     folder: Path, arguments: Sequence[str], stdin: bytes, environment: Mapping[str, str]
 ) -> Done:
-    """Run git in `folder` with `environment` on top of ours, and wait for it.
+    """Run git in `folder` with `environment` on top of ours, and wait for it, not for what a hook
+    of it left running.
 
     Raises:
         GitKilled: git could not be started.
@@ -66,14 +70,50 @@ def run_git(
             command,
             istream=_PIPE,
             as_process=True,
-            env={"GIT_TERMINAL_PROMPT": "0", **environment},
-            # A Ctrl-C is for us, not for git in the middle of a save.
+            env=dict(environment),
+            # A Ctrl-C is for us, not for git in the middle of a save; and without a terminal
+            # nothing can prompt on it.
             start_new_session=True,
         )
-        out, err = process.communicate(stdin)
+        child = process.proc  # the wrapper's `wait` raises where git refuses
+        assert child is not None
+        out, err = _talk(child, stdin)
     except (OSError, _git_not_found()) as error:
         raise GitKilled(f"git could not be started: {error}", fix="cubridge doctor") from None
-    return Done(process.returncode, bytes(out), err.decode("utf-8", "replace"))
+    return Done(child.wait(), out, err.decode("utf-8", "replace"))
+
+
+def _talk(process: Popen[bytes], stdin: bytes) -> tuple[bytes, bytes]:
+    """Give git its input and take all that it writes until it ends. What it started may hold its
+    pipes open for longer: these are then read as far as they are filled, and closed."""
+    import selectors
+
+    assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+    said = {process.stdout: bytearray(), process.stderr: bytearray()}
+    rest = memoryview(stdin)
+    os.set_blocking(process.stdin.fileno(), False)
+    with process.stdin, process.stdout, process.stderr, selectors.DefaultSelector() as ready:
+        ready.register(process.stdin, selectors.EVENT_WRITE)
+        for stream in said:
+            ready.register(stream, selectors.EVENT_READ)
+        while ready.get_map():
+            ended = process.poll() is not None
+            events = ready.select(0 if ended else _TICK)
+            if ended and not any(key.fileobj in said for key, _ in events):
+                break
+            for key, _ in events:
+                if key.fileobj is process.stdin:
+                    with contextlib.suppress(BrokenPipeError):
+                        rest = rest[os.write(key.fd, rest) :] if rest else rest
+                        if rest:
+                            continue
+                    ready.unregister(process.stdin)
+                    process.stdin.close()
+                elif chunk := os.read(key.fd, 1 << 16):
+                    said[key.fileobj] += chunk  # type: ignore[index]
+                else:
+                    ready.unregister(key.fileobj)
+    return bytes(said[process.stdout]), bytes(said[process.stderr])
 
 
 @cache

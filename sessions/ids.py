@@ -19,6 +19,8 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,99}")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _SLUG_LENGTH = 40
 _SUFFIX_LENGTH = 5
+_LONGEST_ID = 64  # more than any has
+LONGEST_TITLE = 200
 
 
 def new_event_id(after: str | None = None, now_ms: int | None = None) -> str:
@@ -59,7 +61,14 @@ def slug_of(title: str) -> str:
 
 def is_session_id(text: str) -> bool:
     """Whether `text` can be a session id, or the beginning of one."""
-    return _SESSION_ID.fullmatch(text) is not None
+    return len(text) <= _LONGEST_ID and _SESSION_ID.fullmatch(text) is not None
+
+
+def title_problem(title: str) -> str:
+    """Why a session cannot be called this; empty where it can."""
+    if not title.strip():
+        return "a title is words"
+    return f"a title has at most {LONGEST_TITLE} characters" if len(title) > LONGEST_TITLE else ""
 
 
 def check_name(name: str, what: str) -> str:

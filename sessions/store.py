@@ -128,7 +128,9 @@ class Store(Listing):
     def find(self, name: str) -> str:
         """The id of the session that `name` is, or is the only beginning of."""
         if not is_session_id(name):
-            raise StoreError(f"{name!r} cannot be a session's id", fix="cubridge sessions list")
+            raise StoreError(
+                f"{name[:40]!r} cannot be a session's id", fix="cubridge sessions list"
+            )
         if not self.exists():
             raise StoreError(
                 f"there is no session {name}: the store {self.path} does not exist yet",

@@ -1,19 +1,26 @@
 """Committing an accepted kernel into the person's own repository: planned, shown, then done.
 
 `plan_commit` changes nothing and gives the diff to show; `carry_out` writes and commits exactly the
-planned files. The person's hooks, identity and signing apply. Whatever cannot be done cleanly is
-refused with the reason, and a commit that fails leaves files and index as they were.
+planned files. The person's hooks, identity and signing apply, in the person's own environment: a
+hook sees no variable of ours. Whatever cannot be done cleanly is refused with the reason, and a
+commit that fails leaves files and index as they were: it is made by a process of its own, which
+ends what it began also where CuBridge ends before it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import pickle
+import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
-from engine.errors import InputError
+from engine.errors import CuBridgeError, InputError
 from engine.files import read_file
 from engine.types import Level
 from sessions.git_run import Done, run_git, said_by_git
@@ -33,11 +40,13 @@ class CommitPlan:
     """What a commit would do. `diff` and `warnings` are for the person to read first.
 
     `files` are the new contents by path below `repository`; `before` is what is there now (None:
-    nothing), so that a file that changes between planning and doing is noticed.
+    nothing), so that a file that changes between planning and doing is noticed; so is a HEAD that
+    is on another branch (None: detached) or at another commit (None: there is none yet).
     """
 
     repository: Path
     branch: str | None
+    head: str | None
     message: str
     files: Mapping[str, bytes]
     before: Mapping[str, bytes | None]
@@ -72,14 +81,11 @@ def plan_commit(
     before: dict[str, bytes | None] = {}
     for path in relative:
         before[path] = _current(top, path)
-    head = _git(top, "rev-parse", "-q", "--verify", "HEAD")
-    branch = _git(top, "symbolic-ref", "-q", "--short", "HEAD")
+    branch, head = _head(top)
     warnings = []
-    if branch.code != 0:
+    if branch is None:
         warnings.append("HEAD is detached: the commit is on no branch until you make one")
-    staged = (
-        _git(top, "diff", "--cached", "--name-only", "-z").out.split(b"\0") if _ok(head) else []
-    )
+    staged = _git(top, "diff", "--cached", "--name-only", "-z").out.split(b"\0") if head else []
     if any(staged):
         warnings.append("other files are staged; they stay staged and are not committed")
     changed = {path: content for path, content in relative.items() if before[path] != content}
@@ -92,78 +98,168 @@ def plan_commit(
         f"CuBridge-Session: {session}\nCuBridge-Level: {level}\nCuBridge-Lowered: {sha256}\n"
     )
     diff = "".join(_diff(path, before[path], content) for path, content in changed.items())
-    name = branch.out.decode("utf-8", "replace").strip() if branch.code == 0 else None
-    return CommitPlan(top, name, message, changed, before, diff, tuple(warnings))
+    return CommitPlan(top, branch, head, message, changed, before, diff, tuple(warnings))
 
 
 def carry_out(plan: CommitPlan) -> str:
     """Write and commit the planned files, and only those; gives the commit's name.
 
+    It is then what the planned branch is at, and what HEAD is on.
+
     Raises:
         InputError: something changed since the plan was made, or git refused (a hook, no identity);
-            files and index are then as they were. Or the commit was made and holds something else
-            than was planned (a hook, a filter, an attribute): what, and how to undo it.
+            files and index are then as they were. Or the commit was made and something else is
+            true than was planned (a hook, a filter, an attribute): what, and how to undo it.
     """
+    # No variable says where our package is: the person's hooks would inherit it.
+    code = (
+        f"import sys; sys.path.insert(0, {str(Path(__file__).resolve().parents[1])!r}); "
+        "from sessions.user_repository import main; main()"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-c", code], start_new_session=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    answer, _ = process.communicate(pickle.dumps(plan))
+    if not answer:
+        raise InputError(
+            f"the process that commits ended without an answer (status {process.returncode})",
+            fix=f"look at `git status` and `git log` in {plan.repository}",
+        )
+    said = json.loads(answer)
+    if "commit" not in said:
+        raise InputError(said["message"], fix=said["fix"])
+    return str(said["commit"])
+
+
+def main() -> None:
+    """In the process: read a plan, carry it out, say how that went, if anybody still listens."""
+    plan: CommitPlan = pickle.load(sys.stdin.buffer)
+    try:
+        said = {"commit": _carried_out(plan)}
+    except CuBridgeError as error:
+        said = {"message": error.message, "fix": error.fix or ""}
+    with contextlib.suppress(BrokenPipeError):
+        sys.stdout.write(json.dumps(said))
+        sys.stdout.flush()
+
+
+def _carried_out(plan: CommitPlan) -> str:
     top = plan.repository
     _refuse_when_busy(top)
-    before = _head(top)
+    if (there := _head(top)) != (plan.branch, plan.head):
+        raise InputError(
+            f"HEAD moved since the commit was shown: it was {_place(plan.branch, plan.head)}, "
+            f"it is {_place(*there)}",
+            fix="look at the commit again",
+        )
     for path in plan.files:
         if _current(top, path) != plan.before[path]:
             raise InputError(f"{path} changed since the commit was shown", fix="look at it again")
-    added: list[str] = []
-    written: list[str] = []
+    for who in ("GIT_AUTHOR_IDENT", "GIT_COMMITTER_IDENT"):
+        _must(_git(top, "var", who), "name who commits")
+    begun: list[str] = []
+    folders: list[Path] = []
     try:
         for path, content in plan.files.items():
-            written.append(path)
-            _write(top / path, content)
-            if not _ok(_git(top, "ls-files", "--error-unmatch", "--", path)):
-                _must(_git(top, "add", "--intent-to-add", "--", path), "add the file")
-                added.append(path)
+            begun.append(path)
+            _write(top / path, content, folders)
+            if not _in_index(top, path):
+                _must(_git(top, "add", "--intent-to-add", "--", _literal(path)), "add the file")
+        # The message is what was shown, whatever the person's settings strip from typed ones.
         done = _git(
-            top, "commit", "--quiet", "--only", "--file=-", "--", *plan.files,
-            stdin=plan.message.encode(),
+            top, "commit", "--quiet", "--only", "--cleanup=whitespace", "--file=-", "--",
+            *map(_literal, plan.files), stdin=plan.message.encode(), environment=_own_language(),
         )  # fmt: skip
         _must(done, "commit")
-    except BaseException:
-        if added:
-            _git(top, "rm", "--cached", "--quiet", "--force", "--", *added)
-        for path in written:
-            _restore(top / path, plan.before[path])
+    except BaseException as error:
+        left = _undo(plan, begun, folders)
+        if left and isinstance(error, CuBridgeError):
+            raise InputError(error.message, fix=left) from None
         raise
-    commit = _must(_git(top, "rev-parse", "HEAD"), "name the commit").out.decode().strip()
-    differences = _differences(plan, before)
-    if differences:
-        undo = "git update-ref -d HEAD" if before is None else f"git reset --soft {before}"
+    tip = _tip(plan)
+    if tip is None or tip == plan.head:
         raise InputError(
-            f"committed as {commit[:12]}, but not what was judged: {'; '.join(differences)}",
-            fix=f"undo it with `{undo}` in {top}, mend the hook or the attribute that did this and "
-            "commit again; what this commit holds was judged by no gate",
+            f"git committed, and then something (a hook) took the commit off: HEAD is "
+            f"{_place(*_head(top))}",
+            fix="see what the hooks of the repository do",
         )
-    return commit
+    if differences := _differences(plan, tip):
+        raise InputError(
+            f"committed as {tip[:12]}, but not what was judged: {'; '.join(differences)}",
+            fix=f"undo it with `{_undoing(plan)}` in {top}, mend the hook or the attribute that "
+            "did this and commit again; what this commit holds was judged by no gate",
+        )
+    return tip
 
 
-def _head(top: Path) -> str | None:
-    """The commit that HEAD names; None before the first one."""
-    done = _git(top, "rev-parse", "-q", "--verify", "HEAD")
+def _undo(plan: CommitPlan, begun: list[str], folders: list[Path]) -> str:
+    """Take back what was begun; what could not be taken back, as what to do about it."""
+    top = plan.repository
+    left = []
+    for path in begun:
+        if not _in_head(top, path) and plan.before[path] is None and _in_index(top, path):
+            _git(top, "rm", "--cached", "--quiet", "--force", "--", _literal(path))
+            if _in_index(top, path):
+                left.append(f"git rm --cached --force -- '{path}'")
+        with contextlib.suppress(OSError):
+            _restore(top / path, plan.before[path])
+    for folder in reversed(folders):
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+    return f"the index still names new files: {'; '.join(left)}" if left else ""
+
+
+def _head(top: Path) -> tuple[str | None, str | None]:
+    """The branch that HEAD is on (None: detached), and its commit (None: before the first one)."""
+    branch = _git(top, "symbolic-ref", "-q", "HEAD")
+    commit = _git(top, "rev-parse", "-q", "--verify", "HEAD")
+    name = os.fsdecode(branch.out.rstrip(b"\n")).removeprefix("refs/heads/")
+    return (name if _ok(branch) else None, commit.out.decode().strip() if _ok(commit) else None)
+
+
+def _place(branch: str | None, head: str | None) -> str:
+    on = "detached" if branch is None else f"on {branch}"
+    return f"{on} before its first commit" if head is None else f"{on} at {head[:12]}"
+
+
+def _tip(plan: CommitPlan) -> str | None:
+    """The commit that the planned branch is at now, wherever HEAD went."""
+    ref = "HEAD" if plan.branch is None else f"refs/heads/{plan.branch}"
+    done = _git(plan.repository, "rev-parse", "-q", "--verify", ref)
     return done.out.decode().strip() if _ok(done) else None
 
 
-def _differences(plan: CommitPlan, before: str | None) -> list[str]:
-    """How the commit that was just made differs from the plan, in words."""
+def _undoing(plan: CommitPlan) -> str:
+    """The command that takes the commit off again, wherever HEAD is now."""
+    if plan.branch is not None and _head(plan.repository)[0] != plan.branch:
+        return f"git branch -f {plan.branch} {plan.head}"
+    return f"git reset --soft {plan.head}" if plan.head else "git update-ref -d HEAD"
+
+
+def _differences(plan: CommitPlan, tip: str) -> list[str]:
+    """How what is true after the commit differs from the plan, in words."""
     top = plan.repository
     out: list[str] = []
-    parents = _git(top, "rev-list", "--parents", "--max-count=1", "HEAD").out.decode().split()[1:]
-    if parents != ([] if before is None else [before]):
+    parents = _git(top, "rev-list", "--parents", "--max-count=1", tip).out.decode().split()[1:]
+    if parents != ([] if plan.head is None else [plan.head]):
         out.append("it does not follow the commit that was there")
-    base = (
-        before or _must(_git(top, "hash-object", "-t", "tree", "--stdin"), "compare").out.decode()
-    )
-    listed = _git(top, "diff-tree", "-r", "-z", "--name-only", "--no-renames", base.strip(), "HEAD")
+    if (there := _head(top)) != (plan.branch, tip):
+        out.append(f"HEAD is {_place(*there)} now")
+    raw = _must(_git(top, "cat-file", "commit", tip), "read the commit").out
+    message = raw.partition(b"\n\n")[2].splitlines()
+    for line in plan.message.splitlines():
+        if line.startswith("CuBridge-") and line.encode() not in message:
+            out.append(f"its message lacks `{line}`")
+    base = plan.head or _must(
+        _git(top, "hash-object", "-t", "tree", "--stdin"), "compare"
+    ).out.decode().strip()  # fmt: skip
+    listed = _git(top, "diff-tree", "-r", "-z", "--name-only", "--no-renames", base, tip)
     names = {os.fsdecode(n) for n in _must(listed, "list the commit's files").out.split(b"\0") if n}
     for name in sorted(names - plan.files.keys()):
         out.append(f"it changes {name} as well")
     for path, content in plan.files.items():
-        blob, given = (_git(top, "cat-file", how, f"HEAD:{path}") for how in ("blob", "--filters"))
+        blob, given = (_git(top, "cat-file", how, f"{tip}:{path}") for how in ("blob", "--filters"))
         if not _ok(blob):
             out.append(f"{path} is not in it")
         elif blob.out != content:
@@ -208,13 +304,13 @@ def _top(path: Path) -> Path:
 def _inside(top: Path, path: Path) -> str:
     real = Path(os.path.realpath(Path(path).parent)) / Path(path).name
     root = Path(os.path.realpath(top))
-    if not real.is_relative_to(root) or ".git" in real.relative_to(root).parts:
+    if not real.is_relative_to(root) or ".git" in map(str.casefold, real.relative_to(root).parts):
         raise InputError(f"{path} is not in the work tree {top}")
     if real.is_symlink() or real.is_dir():
         raise InputError(f"{path} is a link or a folder", fix="name a file")
     relative = str(real.relative_to(root))
-    # This one command refuses literal pathspecs; it takes wildcards for what they are anyway.
-    ignored = run_git(top, ("check-ignore", "-q", "--", f"./{relative}"), b"", {})
+    # This one command knows no literal pathspecs; it takes wildcards for what they are anyway.
+    ignored = _git(top, "check-ignore", "-q", "--", f"./{relative}")
     if ignored.code != 1:
         _must(ignored, "check what is ignored")
         raise InputError(f"{path} is ignored by git", fix="name another path, or change .gitignore")
@@ -234,11 +330,30 @@ def _current(top: Path, path: str) -> bytes | None:
     if not os.path.lexists(top / path):
         return None
     content = read_file(top / path, "name another path")
-    status = _must(_git(top, "status", "--porcelain", "-z", "--", path), "look at the file").out
-    if status:
-        what = "is not in git yet" if status.startswith(b"??") else "has uncommitted changes"
-        raise InputError(f"{path} {what} and would be overwritten", fix="commit or move it first")
-    return content
+    looked = _git(top, "status", "--porcelain", "-z", "--", _literal(path))
+    status = _must(looked, "look at the file").out
+    what = "is not in git yet" if status.startswith(b"??") else "has uncommitted changes"
+    if not status and not _is_as_in_index(top, path, content):
+        what = "has uncommitted changes that git was told not to look for (git ls-files -v)"
+    elif not status:
+        return content
+    raise InputError(f"{path} {what} and would be overwritten", fix="commit or move it first")
+
+
+def _is_as_in_index(top: Path, path: str, content: bytes) -> bool:
+    """Whether git has these bytes: the index's blob as it would be checked out, or as these would
+    be added. `git status` does not look at a file that is marked assume-unchanged or
+    skip-worktree, and believes times and a monitor of files."""
+    given = _git(top, "cat-file", "--filters", f":0:{path}")
+    if _ok(given) and given.out == content:
+        return True
+    added = _git(top, "hash-object", f"--path={path}", "--stdin", stdin=content)
+    held = _git(top, "rev-parse", "-q", "--verify", f":0:{path}")
+    return _ok(added) and _ok(held) and added.out == held.out
+
+
+def _in_index(top: Path, path: str) -> bool:
+    return _ok(_git(top, "ls-files", "--error-unmatch", "--", _literal(path)))
 
 
 def _in_head(top: Path, path: str) -> bool:
@@ -256,25 +371,43 @@ def _diff(path: str, before: bytes | None, after: bytes) -> str:
     return "".join(line if line.endswith("\n") else f"{line}\n" for line in made)
 
 
-def _write(path: Path, content: bytes) -> None:
+def _write(path: Path, content: bytes, made: list[Path]) -> None:
+    """Write the file; the folders that had to be made for it are added to `made`."""
+    missing = [folder for folder in path.parents if not folder.exists()]
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        for folder in reversed(missing):
+            folder.mkdir()
+            made.append(folder)
         path.write_bytes(content)
     except OSError as error:
         raise InputError(f"{path} cannot be written ({error.strerror})") from None
 
 
 def _restore(path: Path, before: bytes | None) -> None:
-    with contextlib.suppress(OSError):
-        if before is None:
-            path.unlink(missing_ok=True)
-        else:
-            path.write_bytes(before)
+    if before is None:
+        path.unlink(missing_ok=True)
+    else:
+        path.write_bytes(before)
 
 
-def _git(folder: Path, *arguments: str, stdin: bytes = b"") -> Done:
-    # Paths are names here, never patterns; an editor would take the terminal away from the app.
-    environment = {"GIT_LITERAL_PATHSPECS": "1", "GIT_EDITOR": "true"}
+def _literal(path: str) -> str:
+    """A pathspec for this name alone. GIT_LITERAL_PATHSPECS and git's own --literal-pathspecs would
+    reach the person's hooks, and change what their pathspecs mean."""
+    return f":(top,literal){path}"
+
+
+def _own_language() -> dict[str, str]:
+    """The person's own settings, for hooks: GitPython gives commands those of C, so that what git
+    says can be read."""
+    return {name: os.environ.get(name, "") for name in ("LC_ALL", "LANGUAGE")}
+
+
+def _git(
+    folder: Path,
+    *arguments: str,
+    stdin: bytes = b"",
+    environment: Mapping[str, str] = MappingProxyType({}),
+) -> Done:
     return run_git(folder, arguments, stdin, environment)
 
 

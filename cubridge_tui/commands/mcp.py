@@ -9,8 +9,11 @@ the app.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import os
 import sys
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -97,11 +100,48 @@ def run(args: argparse.Namespace) -> int:
     server = make_server(args.store)
 
     async def serve() -> None:
-        async with stdio_server() as (read, write):
+        lines: Any = _lines(sys.stdin.fileno())
+        async with stdio_server(stdin=lines) as (read, write):
             await server.run(read, write, server.create_initialization_options())
 
-    anyio.run(serve)
+    try:
+        anyio.run(serve)
+    except BaseExceptionGroup as group:
+        _, others = group.split(BrokenPipeError)
+        if others is not None:
+            raise
+        raise BrokenPipeError from None  # the client went away, in the middle of an answer or not
     return 0
+
+
+async def _lines(fd: int) -> AsyncIterator[str]:
+    """What the client sends, line by line, by a reader that Ctrl-C ends: the library's own reads in
+    a thread, which ends with the client alone."""
+    import anyio
+
+    rest = b""
+    while True:
+        # What is no pipe (a file) is always readable, and cannot be waited for.
+        with contextlib.suppress(PermissionError):
+            await anyio.wait_readable(fd)
+        chunk = os.read(fd, 1 << 16)
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in [*lines, *([] if chunk or not rest else [rest])]:
+            yield _whole(line.decode("utf-8", "replace"))
+        if not chunk:
+            return
+
+
+def _whole(line: str) -> str:
+    """The line with U+FFFD for each half of a surrogate pair, which UTF-8 cannot say: the library
+    drops a request that has one, and its client would wait for the answer."""
+    if "\\ud" not in line.lower():
+        return line
+    try:
+        text = json.dumps(json.loads(line), ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return line  # the library's to refuse
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def make_server(store: str | None) -> Server[Any]:

@@ -36,6 +36,9 @@ def run(args: argparse.Namespace) -> int:
     if (args.title is not None) != (args.action == "rename"):
         fix = "cubridge sessions rename SESSION TITLE gives a session another title"
         raise InputError("a title goes with rename, and rename with a title", fix=fix)
+    if args.action == "list" and args.session:
+        fix = f"cubridge sessions show {args.session[:40]}, or sessions list alone"
+        raise InputError("sessions list takes no session: it lists all", fix=fix)
     if args.action == "list":
         return _list(store.sessions(), store, args)
     if args.action == "restore" and not args.session:
@@ -52,10 +55,11 @@ def _change(store: Store, args: argparse.Namespace) -> int:
     from cubridge_tui.headless import actor
     from engine.errors import InputError
     from sessions.events import TitleSet
+    from sessions.ids import title_problem
 
     if args.action == "rename":
-        if not args.title.strip():
-            raise InputError("a title is words", fix="give some")
+        if problem := title_problem(args.title):
+            raise InputError(problem, fix="give it other words")
         with writing(store, args.session, brief=True) as writer:
             writer.append([TitleSet(args.title)], actor=actor())
             session, said = writer.id, "renamed"

@@ -16,7 +16,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "folder", nargs="?", default=".", type=Path,
         help="a repository, or a folder of one (default: the current one)",
     )  # fmt: skip
-    parser.epilog = "Exit code 1 where a kernel is stale."
+    parser.epilog = "Exit code 1 where a kernel is stale, or its level is not the one it claims."
     add_store(parser)
     add_json(parser)
 
@@ -30,8 +30,9 @@ def run(args: argparse.Namespace) -> int:
     found = [status_of(folder, judges) for folder in accepted_kernels(top)]
     if args.json:
         rows = [
-            {"folder": str(k.folder), "level": k.level, "session": k.session,
-             "stale": dict(k.stale), "unknown": dict(k.unknown), "steps": list(k.steps)}
+            {"folder": str(k.folder), "level": "" if k.level is None else k.level.value,
+             "session": k.session, "stale": dict(k.stale),
+             "unknown": dict(k.unknown), "steps": list(k.steps)}
             for k in found
         ]  # fmt: skip
         show_json({"repository": str(top), "kernels": rows})
@@ -41,7 +42,11 @@ def run(args: argparse.Namespace) -> int:
     for kernel in found:
         words = "STALE" if kernel.stale else "not all compared" if kernel.unknown else "current"
         found_at = str(kernel.folder.relative_to(top))
-        show("  ".join([found_at, kernel.level, words] if kernel.level else [found_at, "unknown"]))
+        show(
+            "  ".join(
+                [found_at, kernel.level.value, words] if kernel.level else [found_at, "unknown"]
+            )
+        )
         for what, why in kernel.stale.items():
             show(f"  {what}: {why}")
         for what, why in kernel.unknown.items():

@@ -274,10 +274,11 @@ class StartScreen(ActionScreen):
         session = self.lists.session(self._at("sessions"))
         assert session is not None  # the action's condition
         from cubridge_tui.screens.dialogs import Prompt
+        from sessions.ids import title_problem
 
         prompt = Prompt(
             f"A new title for {session.id} (its id stays):", session.title,
-            check=lambda text: "" if text.strip() else "a title is words",
+            check=title_problem,
         )  # fmt: skip
         self.app.push_screen(prompt, lambda title: self._rename(session.id, title))
 

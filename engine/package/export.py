@@ -396,6 +396,11 @@ def _check_folder(folder: Path) -> frozenset[str]:
             "or of a library's, wherever it is imported",
             fix=f"name the folder attention_{folder.name}, or another name that nothing has",
         )
+    if os.path.islink(folder):
+        raise InputError(
+            f"{folder} is a link: what it leads to would be rewritten under another name",
+            fix="name the folder itself, or a new one",
+        )
     if not os.path.exists(folder):  # not Path's, which raises where it may not look
         return frozenset()
     if not folder.is_dir():

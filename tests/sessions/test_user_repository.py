@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,6 +17,7 @@ from engine.types import Level, sha256_of
 from sessions.user_repository import CommitPlan, carry_out, plan_commit
 
 Git = Callable[..., str]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
@@ -97,6 +101,7 @@ def test_the_first_commit_of_a_repository(repo: Path, tmp_path: Path) -> None:
         ("sub/[x].o", "ignored"),
         ("../outside.cu", "no git work tree"),
         (".git/hooks/pre-commit", "no git work tree"),
+        (".GIT/hooks/pre-commit", "not in the work tree"),
         ("folder", "folder"),
         ("link", "link"),
         ("other.txt", "uncommitted"),
@@ -142,31 +147,184 @@ def test_a_file_that_changed_since_it_was_shown_is_left_alone(repo: Path) -> Non
     assert (repo / "kernel.cu").read_text() == "typed meanwhile"
 
 
-@pytest.mark.parametrize("why", ["hook", "identity", "index lock"])
-def test_a_commit_that_fails_leaves_everything_as_it_was(repo: Path, why: str) -> None:
-    words = "could not"
-    if why == "hook":
-        hook = repo / ".git" / "hooks" / "pre-commit"
-        hook.parent.mkdir(exist_ok=True)
-        hook.write_text("#!/bin/sh\necho style: not today >&2\nexit 1\n")
-        hook.chmod(0o755)
-        words = "style: not today"
-    elif why == "identity":
-        run(repo, "config", "--unset", "user.name")
-        run(repo, "config", "--unset", "user.email")
-        run(repo, "config", "user.useConfigOnly", "true")
-        words = "user.name|who"
-    made = plan({repo / "kernel.cu": b"new", repo / "k2.cu": b"x"})
-    if why == "index lock":
-        (repo / ".git" / "index.lock").write_text("")
-    before = run(repo, "rev-parse", "HEAD")
-    with pytest.raises(InputError, match=words) as caught:
+def everything(repo: Path) -> tuple[str, ...]:
+    """HEAD, the index and all files and folders outside .git."""
+    tree = [str(p) for p in sorted(repo.rglob("*")) if p.relative_to(repo).parts[0] != ".git"]
+    return (
+        run(repo, "rev-parse", "HEAD"), run(repo, "ls-files", "-s"),
+        run(repo, "status", "--porcelain"), *tree,
+    )  # fmt: skip
+
+
+def no_identity(repo: Path) -> None:
+    run(repo, "config", "--unset", "user.name")
+    run(repo, "config", "--unset", "user.email")
+    run(repo, "config", "user.useConfigOnly", "true")
+
+
+def no_signature(repo: Path) -> None:
+    run(repo, "config", "commit.gpgsign", "true")
+    run(repo, "config", "gpg.program", "false")
+
+
+def no_line_feeds(repo: Path) -> None:
+    run(repo, "config", "core.autocrlf", "true")
+    run(repo, "config", "core.safecrlf", "true")
+
+
+def sparse(repo: Path) -> None:
+    (repo / "d").mkdir()
+    (repo / "d" / "x").write_text("x")
+    run(repo, "add", "d")
+    run(repo, "commit", "-q", "-m", "d")
+    run(repo, "sparse-checkout", "set", "--cone", "d")
+
+
+FAILS: dict[Callable[[Path], object], str] = {
+    lambda r: hook(r, "pre-commit", "echo style: not today >&2; exit 1"): "style: not today",
+    lambda r: hook(r, "pre-commit", "echo // >> kernel.cu; git add -A; exit 1"): "could not commit",
+    lambda r: hook(r, "commit-msg", "exit 1"): "could not commit",
+    lambda r: hook(r, "prepare-commit-msg", ': > "$1"'): "empty commit message",
+    lambda r: hook(r, "pre-commit", "kill -9 $PPID"): "status -9",
+    no_identity: "user.name|who",
+    no_signature: "failed to sign",
+    no_line_feeds: "LF would be replaced",
+    sparse: "sparse-checkout",
+    lambda r: (r / ".git" / "index.lock").write_text(""): "index.lock",
+    lambda r: (r / ".git" / "refs" / "heads" / "main.lock").write_text(""): "main.lock",
+}
+
+
+@pytest.mark.parametrize("how", FAILS)
+def test_a_commit_that_fails_leaves_everything_as_it_was(
+    how: Callable[[Path], object], repo: Path
+) -> None:
+    how(repo)
+    made = plan(
+        {repo / "kernel.cu": b"new", repo / "k2.cu": b"x\n", repo / "a" / "b" / "k": b"y\n"}
+    )
+    before = everything(repo)
+    with pytest.raises(InputError, match=FAILS[how]) as caught:
         carry_out(made)
+    # A git that was killed leaves its lock, and nothing can take names out of the index then.
+    if "status -9" in caught.value.message:
+        assert caught.value.fix is not None and "git rm --cached" in caught.value.fix
+        (repo / ".git" / "index.lock").unlink()
+        run(repo, "rm", "-q", "--cached", "-f", "k2.cu", "a/b/k")
     assert caught.value.fix
-    (repo / ".git" / "index.lock").unlink(missing_ok=True)
-    assert run(repo, "rev-parse", "HEAD") == before
+    assert everything(repo) == before
+
+
+def test_a_commit_is_ended_also_where_cubridge_dies_before_it(repo: Path) -> None:
+    """The hook refuses after the process that asked for the commit was killed."""
+    hook(repo, "pre-commit", "touch .git/begun; sleep 2; touch .git/over; exit 1")
+    before = everything(repo)
+    script = (
+        "import sys\nfrom pathlib import Path\nfrom engine.types import Level\n"
+        "from sessions.user_repository import carry_out, plan_commit\nr = Path(sys.argv[1])\n"
+        "carry_out(plan_commit({r / 'kernel.cu': b'n', r / 'p' / 'k': b'x'}, title='t', "
+        "session='s', level=Level.NONE, sha256='h'))"
+    )
+    asking = subprocess.Popen([sys.executable, "-c", script, str(repo)], cwd=ROOT)
+    wait_for((repo / ".git" / "begun").exists)
+    assert everything(repo) != before
+    asking.kill()
+    asking.wait()
+    wait_for((repo / ".git" / "over").exists)
+    wait_for(lambda: everything(repo) == before)
+
+
+def wait_for(true: Callable[[], bool]) -> None:
+    until = time.monotonic() + 20
+    while not true():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def test_hooks_see_the_environment_of_the_person_alone(
+    repo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `git commit` by hand gives it: no variable of ours, and pathspecs mean what they mean."""
+    for name in [n for n in os.environ if n.startswith("GIT_") and n != "GIT_CONFIG_NOSYSTEM"]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("LC_ALL", "C.UTF-8")
+    for name in ("pre-commit", "commit-msg", "post-commit"):
+        hook(repo, name, f"env > .git/{name}.env")
+    (repo / "hand.txt").write_text("x")
+    run(repo, "add", "hand.txt")
+    run(repo, "commit", "-q", "-m", "by hand", "hand.txt")
+    names = ("pre-commit", "commit-msg", "post-commit")
+
+    def seen(hook: str) -> dict[str, str]:
+        lines = (repo / ".git" / f"{hook}.env").read_text().splitlines()
+        found = dict(line.split("=", 1) for line in lines if "=" in line)
+        own = ("GIT_INDEX_FILE", "GIT_AUTHOR_DATE", "LANGUAGE", "_", "GIT_EDITOR")
+        return {n: text for n, text in found.items() if n not in own}
+
+    by_hand = {name: seen(name) for name in names}
+    carry_out(plan({repo / "k.cu": b"x\n"}))
+    assert {name: seen(name) for name in names} == by_hand
+    assert by_hand["pre-commit"]["LC_ALL"] == "C.UTF-8"
+    hook(
+        repo,
+        "pre-commit",
+        'git check-ignore -q a.txt; [ $? = 1 ] && git diff --cached --quiet -- "*.cu"',
+    )
+    before = everything(repo)
+    with pytest.raises(InputError, match="could not commit"):
+        carry_out(plan({repo / "k.cu": b"y\n"}))
+    assert everything(repo) == before
+    carry_out(plan({repo / "k.py": b"y\n"}))
+
+
+def test_a_commit_waits_for_git_and_not_for_what_a_hook_left_running(repo: Path) -> None:
+    hook(repo, "pre-commit", "echo warned >&2; sleep 30 & echo $! > .git/left; exit 1")
+    begin = time.monotonic()
+    with pytest.raises(InputError, match="warned"):
+        carry_out(plan({repo / "k.cu": b"x"}))
+    assert time.monotonic() - begin < 15
+    os.kill(int((repo / ".git" / "left").read_text()), signal.SIGTERM)
+
+
+@pytest.mark.parametrize("to", ["checkout -q -b sneaky", "commit -q --allow-empty -m more",
+                                "checkout -q --detach"])  # fmt: skip
+def test_a_head_that_moved_since_the_commit_was_shown_is_left_alone(repo: Path, to: str) -> None:
+    made = plan({repo / "k.cu": b"x"})
+    run(repo, *to.split())
+    before = everything(repo)
+    with pytest.raises(InputError, match="HEAD moved since the commit was shown: it was on main"):
+        carry_out(made)
+    assert everything(repo) == before
+
+
+def test_a_commit_that_a_hook_took_off_again_is_none(repo: Path) -> None:
+    hook(repo, "post-commit", "git reset -q --hard HEAD~1")
+    with pytest.raises(InputError, match="took the commit off: HEAD is on main at"):
+        carry_out(plan({repo / "k.cu": b"x"}))
+
+
+@pytest.mark.parametrize("flag", ["assume-unchanged", "skip-worktree"])
+@pytest.mark.parametrize("when", ["before", "between"])
+def test_work_that_git_does_not_look_at_is_not_overwritten(
+    repo: Path, flag: str, when: str
+) -> None:
+    files = {repo / "kernel.cu": b"new"}
+    made = plan(files) if when == "between" else None
+    run(repo, "update-index", f"--{flag}", "kernel.cu")
+    (repo / "kernel.cu").write_text("my own work")
     assert run(repo, "status", "--porcelain") == ""
-    assert (repo / "kernel.cu").read_bytes() == b"old\r\n\tline\n"
+    with pytest.raises(InputError, match="told not to look"):
+        carry_out(made) if made else plan(files)
+    assert (repo / "kernel.cu").read_text() == "my own work"
+
+
+def test_a_file_that_git_converts_is_as_git_has_it(repo: Path) -> None:
+    """Other bytes on disk than in git, by a filter of the repository, are no work of one's own."""
+    run(repo, "config", "core.autocrlf", "true")
+    (repo / "lines.cu").write_bytes(b"a\r\nb\r\n")
+    run(repo, "add", "lines.cu")
+    run(repo, "commit", "-q", "-m", "lines")
+    assert plan({repo / "lines.cu": b"a\r\n"}).before == {"lines.cu": b"a\r\nb\r\n"}
 
 
 def test_inherited_git_variables_do_not_redirect_the_commit(
@@ -224,6 +382,14 @@ def rewritten_on_disk(repo: Path) -> None:
     hook(repo, "post-commit", "echo '// formatted' >> k.cu")
 
 
+def without_trailers(repo: Path) -> None:
+    hook(repo, "commit-msg", 'echo tidy > "$1"')
+
+
+def gone_elsewhere(repo: Path) -> None:
+    hook(repo, "post-commit", "git checkout -q -b elsewhere && git reset -q --hard HEAD~1")
+
+
 def dropped(repo: Path) -> None:
     hook(repo, "pre-commit", "git rm -q --cached -f k.cu")
 
@@ -243,6 +409,8 @@ OTHERWISE: dict[Callable[[Path], object], str] = {
     joined_by_another: "it changes more.txt as well",
     followed_by_another: "it does not follow the commit that was there",
     rewritten_on_disk: "k.cu in the work tree has other bytes",
+    without_trailers: "its message lacks `CuBridge-Level: cpu-verified`",
+    gone_elsewhere: "HEAD is on elsewhere at",
     dropped: "k.cu is not in it",
     cleaned: "k.cu has other bytes in it (from line 1 on, a hook or a filter)",
     smudged: "a checkout of k.cu gives other bytes than it holds (from line 1 on",
@@ -265,9 +433,11 @@ def test_a_commit_of_other_bytes_or_files_is_told_with_its_undo(
     assert OTHERWISE[how] in caught.value.message and "not what was judged" in caught.value.message
     assert caught.value.fix is not None
     undo = f"git reset --soft {before}"
+    if how is gone_elsewhere:
+        undo = f"git branch -f main {before}"
     assert undo in caught.value.fix
     run(repo, *undo.split()[1:])
-    assert run(repo, "rev-parse", "HEAD").strip() == before
+    assert run(repo, "rev-parse", "main").strip() == before
 
 
 def test_a_first_commit_of_other_bytes_is_undone_too(tmp_path: Path, repo: Path) -> None:

@@ -42,13 +42,15 @@ class Operator:
         return self.call(*(values.get(i["name"]) for i in self.inputs))
 
     def values(self, given: tuple[Any, ...]) -> list[Any]:
-        """What the operator takes of a caller's inputs. TypeError for what is no tensor,
-        RuntimeError for one that forward-mode AD follows."""
+        """What the operator takes of a caller's inputs. TypeError for what is no tensor, ValueError
+        for a sparse one, RuntimeError for one that forward-mode AD follows."""
         values = []
         for item, value in zip(self.inputs, given, strict=True):
             made_later = item["derive"] and value is None
             if item["dims"] and not made_later and not isinstance(value, torch.Tensor):
                 raise TypeError(f"{item['name']} must be a tensor, not {type(value).__name__}")
+            if isinstance(value, torch.Tensor) and value.layout != torch.strided:
+                raise ValueError(f"{item['name']} must be a dense tensor, not {value.layout}")
             is_number = not item["dims"] and isinstance(value, torch.Tensor)
             values.append(value.item() if is_number else value)
         if forward_ad._current_level >= 0:
@@ -66,19 +68,27 @@ class Operator:
         """Shapes and types of the outputs."""
         values = self._named(given)
         sizes = self.checks.sizes(values)
-        if values[self.checks.query].device.type != "cpu":
-            self.checks.specialisation(values, sizes)
+        self.checks.specialisation(values, sizes)
         return tuple(self._empty(values[self.checks.query], sizes).values())
 
     def forward(self, *given: Any) -> tuple[torch.Tensor, ...]:
         """Run the kernel on the current stream of q's device."""
+        values, sizes, names, specialisation = self._checked(given)
+        with torch.cuda.device(values[self.checks.query].device):
+            return self._run(values, sizes, names, specialisation)
+
+    def _checked(
+        self, given: tuple[Any, ...]
+    ) -> tuple[dict[str, Any], dict[str, int], dict[str, Any], str]:
+        """Inputs by name with the tables that were not given, the sizes, these with the numbers,
+        and the specialisation. TypeError or ValueError where the kernel cannot take them, on
+        every device."""
         values = self._named(given)
         sizes, specialisation = self.checks.check(values)
         values |= self._tables(values)
         names = self._numbers(values, sizes)
         self.checks.check_layout(values, names)
-        with torch.cuda.device(values[self.checks.query].device):
-            return self._run(values, sizes, names, specialisation)
+        return values, sizes, names, specialisation
 
     def _numbers(self, values: dict[str, Any], sizes: dict[str, Any]) -> dict[str, Any]:
         """Sizes and numbers of a call by name."""
@@ -104,15 +114,16 @@ class Operator:
         return tuple(outputs.values())
 
     def on_cpu(self, *given: Any) -> tuple[torch.Tensor, ...]:
-        """The spec in the kernel's place, for tests without a GPU: any float type and head size.
+        """The spec in the kernel's place, for tests without a GPU: what a GPU takes, and no more.
 
         LSE is NaN where no rule reads the spec, so that nothing says what it is.
         """
-        values = self._named(given)
-        sizes = self.checks.sizes(values)
+        values, sizes, _, _ = self._checked(given)
+        if self.info["tma"] and (refused := self.checks.refused_layout(values)) is not None:
+            raise ValueError(refused)
         outputs = self._empty(values[self.checks.query], sizes)
-        made = self.spec.output(values, sizes)
-        kept, lse = self.spec.rows({**values, **self._tables(values)}, sizes, made)
+        made = self.spec.output(self._named(given), sizes)
+        kept, lse = self.spec.rows(values, sizes, made)
         outputs["O"].copy_(made.where(kept, 0.0))
         if "LSE" in outputs:
             outputs["LSE"].copy_(torch.full((), torch.nan) if lse is None else lse)

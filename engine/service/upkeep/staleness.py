@@ -1,11 +1,11 @@
 """Which accepted kernels in a folder are stale: they were edited, or their source, spec or compiler
 moved on.
 
-A kernel is a folder with `verdicts.json`, as an export writes it. Of that file only `level`,
-`kernel` (the expert kernel's name), the hashes of the files beside it and those that each verdict
-is about are read; the latter are compared with what the session that judged exactly these bytes
-names, where the store has it, and else with the bundled kernel of that name and the spec beside
-the file.
+A kernel is a folder with `verdicts.json`, as an export writes it. Of that file `kernel` (the expert
+kernel's name), the hashes of the files beside it and the verdicts are read. The hashes that these
+are about are compared with what the session that judged exactly these bytes names, where the store
+has it, and else with the bundled kernel of that name and the spec beside the file. The level is the
+session's, else the one that the verdicts earn; the one that the file claims is compared with it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import contextlib
 import json
 import os
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,22 +25,23 @@ from engine.files import read_file, read_spec
 from engine.resources import list_kernels
 from engine.service.session.disk_inputs import MODULES, modules_hash, session_kernel
 from engine.service.session.workbench import find_kernel
-from engine.types import Gate, Verdict, VerdictKind, sha256_of
+from engine.types import Gate, Level, Verdict, VerdictKind, level_of, sha256_of
 from sessions.session import Session
-from sessions.state import SessionState
+from sessions.state import JUDGED, SessionState
 from sessions.store import Store
 
 VERDICTS = "verdicts.json"
-FILES, SOURCE, SPEC, COMPILER = "files", "source", "spec", "compiler"
+FILES, SOURCE, SPEC, COMPILER, LEVEL = "files", "source", "spec", "compiler", "level"
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
     """An accepted kernel in a folder. `stale` says by name what moved on and how, `unknown` what
-    could not be compared and why, `steps` what to type; `session` made it, where that is known."""
+    could not be compared and why, `steps` what to type; `session` made it, where that is known.
+    `level` is computed, and None for a file that is none of verdicts."""
 
     folder: Path
-    level: str
+    level: Level | None
     session: str = ""
     stale: Mapping[str, str] = field(default_factory=dict)
     unknown: Mapping[str, str] = field(default_factory=dict)
@@ -72,13 +73,14 @@ def status_of(folder: Path, judges: Judges) -> Held:
     A `verdicts.json` that is none, such as another tool's, is unknown with its reason.
     """
     try:
-        data, judged = _read(folder / VERDICTS)
+        data, verdicts = _read(folder / VERDICTS)
     except CuBridgeError as error:
-        return Held(folder, "", unknown={VERDICTS: error.message})
+        return Held(folder, None, unknown={VERDICTS: error.message})
+    judged = _judged_hashes(verdicts)
     session = judges.of(judged)
     stale: dict[str, str] = {}
     unknown: dict[str, str] = {}
-    level = str(data.get("level", ""))
+    level = _compare_level(data.get("level"), level_of(verdicts), session, judged, stale, unknown)
     _compare_files(folder, data.get("files"), stale, unknown)
     if session is None:
         named = str(data.get("kernel", ""))
@@ -94,20 +96,24 @@ def status_of(folder: Path, judges: Judges) -> Held:
     return Held(folder, level, session.id, stale, unknown, _steps(session, folder, judged, stale))
 
 
-def _read(path: Path) -> tuple[Mapping[str, Any], Mapping[str, str]]:
-    """The file's data, and the hashes of the verdict that names the most: G3's, else G2's."""
+def _read(path: Path) -> tuple[Mapping[str, Any], tuple[Verdict, ...]]:
+    """The file's data, and its verdicts."""
     try:
         data = json.loads(read_file(path, "make it readable"))
-        verdicts = [Verdict.from_json(v) for v in data["verdicts"]]
+        return data, tuple(Verdict.from_json(v) for v in data["verdicts"])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise InputError(
             f"{path} is no file of verdicts: {error}", fix="export the kernel again"
         ) from None
+
+
+def _judged_hashes(verdicts: Iterable[Verdict]) -> Mapping[str, str]:
+    """The hashes of the verdict that names the most: G3's, else G2's."""
     subject: dict[str, str] = {}
     for verdict in verdicts:
         if verdict.gate in (Gate.G2, Gate.G3) and verdict.kind is not VerdictKind.NOT_RUN:
             subject = {**subject, **dict(verdict.subject)}
-    return data, subject
+    return subject
 
 
 class Judges:
@@ -139,6 +145,34 @@ def _judged(session: Session, judged: Mapping[str, str]) -> bool:
     subjects = (dict(g.verdict.subject) for g in session.state.given if g.verdict.gate is Gate.G3)
     names = ("artifact", "kernel", "spec")
     return any(all(s.get(n) == judged.get(n) for n in names) for s in subjects)
+
+
+def _compare_level(
+    claimed: object, earned: Level, session: Session | None, judged: Mapping[str, str],
+    stale: dict[str, str], unknown: dict[str, str],
+) -> Level:  # fmt: skip
+    """The level that the session that judged these bytes gives them by now, else the one that the
+    file's verdicts earn; another one anywhere is told."""
+    said = f"{VERDICTS} says {claimed!r}"
+    if claimed not in [level.value for level in Level]:
+        said += ", which is no level"
+    known: Level | None = None
+    if session is None:
+        unknown[LEVEL] = f"no session here judged it: the word of {VERDICTS} is taken"
+    else:
+        acceptance = session.state.acceptance
+        lowered = JUDGED[Gate.G3].value
+        if acceptance and acceptance.hashes.get(lowered) == judged.get("artifact"):
+            known = session.state.accepted_level
+        else:
+            unknown[LEVEL] = f"session {session.id} has accepted another kernel since"
+    if not claimed == earned.value == (earned if known is None else known).value:
+        stale[LEVEL] = f"{said}; the verdicts in it earn {earned}" + (
+            f"; session {session.id} gives these bytes {known}"
+            if session is not None and known is not None
+            else ""
+        )
+    return earned if known is None else known
 
 
 def _compare_files(
@@ -241,7 +275,7 @@ def _steps(
         rebase = f"cubridge rebase {session.id} --accept"
         return (export,) if newer and state.acceptance_is_current else (rebase, export)
     if COMPILER not in stale:  # edited files: exporting writes them as they were accepted
-        return (export,)
+        return () if state.accepted_level is Level.NONE else (export,)
     return (f"cubridge lower {session.id} --out /dev/null", export)
 
 

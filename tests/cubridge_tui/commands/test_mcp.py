@@ -6,6 +6,8 @@ import asyncio
 import json
 import os
 import re
+import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -15,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from cubridge_tui.cli import main
+from cubridge_tui.cli import READER_GONE, main
 from cubridge_tui.commands.mcp import CALLS, command_of
 from cubridge_tui.screens.adaptation import screen as screen_module
 from engine.build.tools.toolchain import Toolchain
@@ -40,6 +42,7 @@ from tests.engine.transfer.llm.answers import id_of, line_of
 from tests.engine.transfer.recipes import VARIANTS
 
 pytestmark = pytest.mark.usefixtures("no_warm_up")
+ROOT = Path(__file__).resolve().parents[3]
 CLAIMED = "agent claude-code (as it names itself)"
 
 
@@ -316,6 +319,65 @@ def test_a_tool_names_a_session_and_nothing_else(tmp_path: Path) -> None:
 def test_an_agents_name_is_plain_words(name: str) -> None:
     with pytest.raises(CuBridgeError):
         agent_actor(name)
+
+
+HELLO = (
+    b'{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-06-18",'
+    b'"capabilities":{},"clientInfo":{"name":"raw","version":"1"}}}\n'
+    b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n'
+)
+
+
+def server_of(store: Path) -> subprocess.Popen[bytes]:
+    """`cubridge mcp` after the handshake, on pipes."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "cubridge_tui", "mcp", "--store", str(store)], cwd=ROOT,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stdin is not None and process.stdout is not None
+    process.stdin.write(HELLO)
+    process.stdin.flush()
+    assert b"cubridge" in process.stdout.readline()
+    return process
+
+
+def asked(name: str, session: str) -> bytes:
+    call = {"name": name, "arguments": {"session": session}}
+    wire = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": call}
+    return json.dumps(wire).encode() + b"\n"
+
+
+def test_a_client_that_goes_away_in_a_call_ends_the_server_quietly(tmp_path: Path) -> None:
+    process = server_of(tmp_path / "store.git")
+    assert process.stdin is not None and process.stdout is not None
+    process.stdout.close()
+    process.stdin.write(asked("lift", "none"))
+    process.stdin.flush()
+    assert process.stderr is not None
+    assert process.stderr.read() == b"" and process.wait(30) == READER_GONE
+    process.stdin.close()
+
+
+def test_ctrl_c_ends_the_server_while_its_client_is_there(tmp_path: Path) -> None:
+    process = server_of(tmp_path / "store.git")
+    process.send_signal(signal.SIGINT)
+    assert process.wait(30) == 130
+    assert process.stderr is not None and process.stderr.read() == b"cubridge: interrupted\n"
+
+
+@pytest.mark.parametrize(
+    "session", ["\ud800", "x\udfff", "s" * 100_000], ids=["half a pair", "the other", "long"]
+)
+def test_each_request_gets_an_answer_and_a_short_one(tmp_path: Path, session: str) -> None:
+    process = server_of(tmp_path / "store.git")
+    assert process.stdin is not None and process.stdout is not None
+    process.stdin.write(asked("lift", session))
+    process.stdin.flush()
+    line = process.stdout.readline()
+    answer = json.loads(line)
+    assert (answer["id"], answer["result"]["isError"]) == (7, True) and len(line) < 1000
+    assert "cannot be a session's id" in answer["result"]["content"][0]["text"]
+    assert process.communicate(timeout=30) == (b"", b"") and process.returncode == 0
 
 
 def test_without_the_library_it_says_what_to_install(

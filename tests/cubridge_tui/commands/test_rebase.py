@@ -153,6 +153,33 @@ def test_status_says_what_is_stale_and_what_to_type(
     assert code == 0 and row["folder"] == str(folder) and row["session"] == session
     assert row["level"] == "cpu-verified" and row["stale"] == {} and row["steps"] == []
 
+    # A level that was typed in; verdicts that were; a level that is none.
+    was = (folder / "verdicts.json").read_text()
+    assert was.count('"cpu-verified"') == 1
+    for text, says, earned in (
+        (was.replace('"cpu-verified"', '"gpu-verified"'), "'gpu-verified'", "cpu-verified"),
+        (was.replace('"not_run"', '"pass"').replace('"cpu-verified"', '"gpu-verified"'),
+         "'gpu-verified'", "gpu-verified"),
+        (was.replace('"cpu-verified"', '"proven"'), "'proven', which is no level", "cpu-verified"),
+        (was.replace('"cpu-verified"', "[1]"), "[1], which is no level", "cpu-verified"),
+    ):  # fmt: skip
+        assert text != was
+        (folder / "verdicts.json").write_text(text)
+        code, row = told()
+        assert code == 1 and row["level"] == "cpu-verified"
+        assert row["stale"]["level"] == (
+            f"verdicts.json says {says}; the verdicts in it earn {earned}; session {session} gives "
+            "these bytes cpu-verified"
+        )
+        assert row["steps"][-1].endswith(f" export {session} {folder}")
+    other = tmp_path / "other.git"
+    (folder / "verdicts.json").write_text(was.replace('"cpu-verified"', '"gpu-verified"'))
+    assert main(["status", str(repository), "--store", str(other), "--json"]) == 1
+    row = json.loads(capsys.readouterr().out)["kernels"][0]
+    assert row["level"] == "cpu-verified" and "earn cpu-verified" in row["stale"]["level"]
+    assert "no session here judged it" in row["unknown"]["level"]
+    (folder / "verdicts.json").write_text(was)
+
     # A file that somebody edited, and one that is gone.
     kernel = (folder / "kernel.cu").read_bytes()
     (folder / "kernel.cu").write_bytes(kernel.replace(b"0", b"1", 1))

@@ -77,6 +77,23 @@ def test_the_list_is_in_columns_without_hashes(
     assert not re.search(r"[0-9a-f]{12}", "".join(lines))
 
 
+def test_a_list_takes_no_session_and_a_title_and_a_name_have_a_length(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "store.git"
+    session = Store.open(path).create(created("short"), actor="ana")
+    for words, said in (
+        (["list", session], "takes no session"),
+        (["rename", session, "t" * 201], "a title has at most 200 characters"),
+        (["rename", session, " "], "a title is words"),
+        (["show", "s" * 100_000], "cannot be a session's id"),
+    ):
+        assert main(["sessions", *words, "--store", str(path)]) == 2
+        told = capsys.readouterr().err
+        assert said in told and len(told) < 400
+    assert main(["sessions", "rename", session, "t" * 200, "--store", str(path)]) == 0
+
+
 async def test_no_list_of_steps_shows_a_hash(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -30,6 +30,13 @@ def of_spec(root: Path, name: str) -> Content:
     )  # fmt: skip
 
 
+def in_float32(made: Content) -> Content:
+    """The package as one that is built for float32 and the heads of small models too, so that the
+    spec, which stands in its place on a CPU, takes them as a GPU would."""
+    small = [{"T": "f32", "D": str(size)} for size in (1, 2, 8, 16, 64)]
+    return replace(made, specialisations=[*made.specialisations, *small])
+
+
 def planned(
     root: Path, spec: Path, kernel: str = "flash_fwd_sm80", fixed: str = ""
 ) -> tuple[Content, Lifted, Module]:

@@ -131,6 +131,11 @@ def test_folders(root: Path, tmp_path: Path) -> None:
         export(made, tmp_path / ("a" * 300))
     assert long.value.fix == "name a folder that you may write to"
 
+    (tmp_path / "link").symlink_to(folder)
+    for there in (tmp_path / "link", Path(f"{tmp_path / 'link'}/")):
+        with pytest.raises(InputError, match="is a link"):
+            export(made, there)
+
     other = tmp_path / "other"
     other.mkdir()
     export(made, other)  # an empty one may be filled

@@ -16,18 +16,18 @@ from engine.cuir.parser import parse_expr
 from engine.package.export import package_files
 from engine.package.host import host_facts
 from tests.engine.package.conftest import Import, content
-from tests.engine.package.models import of_spec
+from tests.engine.package.models import in_float32, of_spec
 from tests.engine.transfer.recipes import recipe as asked
 
 
 @pytest.fixture(scope="module")
 def full(root: Path, import_package: Import) -> ModuleType:
-    return import_package(of_spec(root, "full"), "full_in_hosts")
+    return import_package(in_float32(of_spec(root, "full")), "full_in_hosts")
 
 
 @pytest.fixture(scope="module")
 def causal(root: Path, import_package: Import) -> ModuleType:
-    return import_package(of_spec(root, "causal"), "causal_in_hosts")
+    return import_package(in_float32(of_spec(root, "causal")), "causal_in_hosts")
 
 
 def qkv(rows: int = 5, keys: int = 5) -> list[torch.Tensor]:

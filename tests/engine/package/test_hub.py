@@ -90,5 +90,5 @@ def test_the_runtime_calls_the_extension_that_lies_beside_it(
     ops.status[0] = 2
     with pytest.raises(RuntimeError, match=re.escape("failed: no 2 (status 2)")):
         module._runtime.launch(library, ours.filler.struct(), "f16_64", 7)
-    q = torch.ones(1, 2, 3, 16)
+    q = torch.ones(1, 2, 3, 64, dtype=torch.float16)
     assert module.attention(q, q, q).shape == q.shape  # the spec travels too

@@ -24,6 +24,7 @@ from tests.engine.package.conftest import (
     content_with_extras,
     recipe,
 )
+from tests.engine.package.models import in_float32
 
 
 @pytest.fixture(scope="module")
@@ -100,19 +101,41 @@ def test_sizes_are_checked(
         full.attention(*qkv(**change))
 
 
-def test_inputs_are_checked(full: ModuleType) -> None:
-    q, k, v = qkv()
+@pytest.mark.parametrize("device", ["meta", "cpu"])
+def test_inputs_are_checked(full: ModuleType, device: str) -> None:
+    """The same on every device: a test on a CPU refuses what a GPU would."""
+    q, k, v = (torch.empty_like(t, device=device) for t in qkv())
+    other = "cpu" if device == "meta" else "meta"
+    narrow = [t[..., :32] for t in (q, k, v)]
+    said = "no specialisation for torch.{}".format
     wrong: list[tuple[list[Any], type[Exception], str]] = [
         ([q, k, v[:, :, 1:]], ValueError, "v has size 99 in dimension 2, not Nk = 100"),
         ([q, k[:1], v], ValueError, "k has size 1 in dimension 0, not B = 2"),
         ([q, k.half(), v], TypeError, "k must have dtype torch.bfloat16, not torch.float16"),
-        ([q.float(), k.float(), v.float()], ValueError, "no specialisation for torch.float32"),
+        *(
+            ([t.to(dtype) for t in (q, k, v)], ValueError, said(str(dtype).split(".")[1]))
+            for dtype in (
+                torch.float32,
+                torch.float64,
+                torch.int32,
+                torch.bool,
+                torch.float8_e4m3fn,
+                torch.complex64,
+            )
+        ),
+        (narrow, ValueError, said("bfloat16, D 32")),
         ([q[0], k, v], ValueError, r"q must be \[B, Hq, Nq, D\], not \[4, 70, 64\]"),
-        ([q, k, v.tolist() if not v.is_meta else [1]], TypeError, "v must be a tensor, not list"),
-        ([q, k, torch.zeros_like(v, device="cpu")], ValueError, "v is on cpu, q on meta"),
+        ([q, k, [1]], TypeError, "v must be a tensor, not list"),
+        ([q, k, torch.zeros_like(v, device=other)], ValueError, f"v is on {other}, q on {device}"),
     ]
-    for given, error, said in wrong:
-        with pytest.raises(error, match=said):
+    if device == "cpu":
+        turned = v.transpose(2, 3).contiguous().transpose(2, 3)
+        wrong += [
+            ([q.to_sparse(), k, v], ValueError, "q must be a dense tensor, not torch.sparse_coo"),
+            ([q, k, turned], ValueError, r"v has stride 100 along Dv, not 1"),
+        ]
+    for given, error, words in wrong:
+        with pytest.raises(error, match=words):
             full.attention(*given)
 
 
@@ -186,7 +209,10 @@ def test_tables_come_from_the_spec(root: Path, import_package: Import) -> None:
     assert alibi.attention(q, k, v).shape == q.shape  # with its table, which LSE needs
 
 
-def test_on_a_cpu_it_is_the_spec_with_the_recipe_s_log_sum_exp(full: ModuleType) -> None:
+def test_on_a_cpu_it_is_the_spec_with_the_recipe_s_log_sum_exp(
+    root: Path, import_package: Import
+) -> None:
+    full = import_package(in_float32(content(root)), "full_in_float32")
     generator = torch.Generator().manual_seed(0)
     q, k, v = (torch.randn(1, h, n, 64, generator=generator) for h, n in ((2, 5), (1, 7), (1, 7)))
     out, lse = full.attention(q, k, v, return_lse=True)
@@ -201,7 +227,7 @@ def test_rows_without_a_key_are_zero_on_a_cpu_too(root: Path, import_package: Im
     spec = root / "kernels" / "specs" / "causal.py"
     keep = parse_expr("j <= i + Nk - Nq")
     made = content(root, asked=recipe(keep=keep), spec_name="causal.py", spec=spec.read_bytes())
-    module = import_package(made, "causal_rows")
+    module = import_package(in_float32(made), "causal_rows")
     q, k = torch.ones(1, 1, 5, 64), torch.ones(1, 1, 3, 64)
     out, lse = module.attention(q, k, k, return_lse=True)
     assert torch.equal(out[0, 0, :, 0], torch.tensor([0.0, 0, 1, 1, 1]))

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tests.engine.package.conftest import Import
-from tests.engine.package.models import of_spec
+from tests.engine.package.models import in_float32, of_spec
 
 pytestmark = pytest.mark.extras
 transformers = pytest.importorskip(
@@ -20,14 +20,14 @@ transformers = pytest.importorskip(
 
 @pytest.fixture(scope="module")
 def softcap(root: Path, import_package: Import) -> ModuleType:
-    module = import_package(of_spec(root, "softcap_causal"), "softcap_in_models")
+    module = import_package(in_float32(of_spec(root, "softcap_causal")), "softcap_in_models")
     assert module.as_attention_interface("softcap") == "softcap"
     return module
 
 
 @pytest.fixture(scope="module")
 def documents(root: Path, import_package: Import) -> ModuleType:
-    module = import_package(of_spec(root, "causal_document"), "documents_in_models")
+    module = import_package(in_float32(of_spec(root, "causal_document")), "documents_in_models")
     module.as_attention_interface("documents")
     return module
 
