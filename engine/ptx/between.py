@@ -1,4 +1,4 @@
-"""Fences, and what blocks of a grid know of each other by them and by atomics in global memory."""
+"""What blocks of a grid know of each other, and which instructions fence."""
 
 from __future__ import annotations
 
@@ -12,16 +12,14 @@ Array = np.ndarray[Any, Any]
 
 LANES = np.array(6, np.int32)  # bits of an access's stamp that are its lane
 _ORDERS = ("release", "acquire", "acq_rel")
-View = dict[int, Array]  # of blocks by number: the epochs of their agents that are known
+# Of blocks by number: their clocks as `Clocks.all` has them, of which other blocks know the last
+# row, what was offered to them.
+View = dict[int, Array]
 
 
 class Between:
-    """What blocks of a grid know of each other (PTX ISA, "Release and Acquire Patterns"): what came
-    before a fence of the whole GPU in a warp, and an atomic of it after that, comes before what
-    another block does behind a fence after its own atomic of the same place.
-
-    Atomics and accesses that are volatile, relaxed, acquire or release meet at their places.
-    """
+    """What each block of a grid knows of others by flags in global memory (`Flags`), from batch to
+    batch; and what was left at those flags."""
 
     def __init__(self) -> None:
         self.met: dict[int, View] = {}  # by block, and known there from its next fence on
@@ -30,16 +28,16 @@ class Between:
         self.places: dict[int, View] = {}
 
     def fence(self, block: int) -> None:
-        known = self.known.setdefault(block, {})
-        _join(known, self.met.pop(block, {}))
-        self.passed[block] = dict(known)
+        if block in self.met:
+            self.known[block] = joined(self.known.get(block, {}), self.met.pop(block))
+        if block in self.known:
+            self.passed[block] = self.known[block]
 
-    def meet(self, place: int, block: int, offered: Array, reads: bool, writes: bool) -> None:
-        here = self.places.setdefault(place, {})
-        if reads:
-            _join(self.met.setdefault(block, {}), here)
-        if writes:
-            _join(here, self.passed.get(block, {}) | {block: offered.copy()})
+    def meet(self, block: int, there: View, acquires: bool) -> None:
+        """A block has seen what was left at a flag."""
+        views = self.known if acquires else self.met
+        if others := {b: clock for b, clock in there.items() if b != block}:
+            views[block] = joined(views.get(block, {}), others)
 
     def unknown(
         self, now: Array, then: Array, agents: Array, stamps: Array, *, volatile: bool
@@ -51,14 +49,17 @@ class Between:
             for view in (self.known, self.met) if volatile else (self.known,):
                 if (clock := view.get(a, {}).get(b)) is not None:
                     here = (now == a) & (then == b)
-                    out[here] &= stamps[here] >> LANES > clock[agents[here]]
+                    out[here] &= stamps[here] >> LANES > clock[-1, agents[here]]
         return out
 
 
-def _join(into: View, other: View) -> None:
+def joined(one: View, other: View) -> View:
+    """What is known by either."""
+    out = dict(one)
     for block, clock in other.items():
-        old = into.get(block)
-        into[block] = clock if old is None else np.maximum(old, clock)
+        old = out.get(block)
+        out[block] = clock if old is None else np.maximum(old, clock)
+    return out
 
 
 def fences(at: Instruction) -> bool:

@@ -11,10 +11,9 @@ import numpy as np
 
 from engine.errors import InputError
 from engine.ptx.barriers import Barriers
-from engine.ptx.between import Between, fences_gpu
+from engine.ptx.between import Between
 from engine.ptx.decode import decode
 from engine.ptx.findings import Finding, Findings
-from engine.ptx.flags import Flags, uses_flags
 from engine.ptx.isa import (
     arithmetic,
     bits,
@@ -124,7 +123,7 @@ def run(
     for v in (*module.variables, *kernel.variables):
         if v.space in ("global", "const"):
             own.setdefault(v.name, Tensor(v.name, np.frombuffer(v.initial, np.uint8).copy()))
-    between = Between() if any(map(fences_gpu, kernel.code)) else None
+    between = Between()
     for first in range(0, total, batch):
         count = min(batch, total - first)
         machine = _machine(module, kernel, launch, tensors, own, first, count, findings,
@@ -222,7 +221,7 @@ def _reallocation(machine: Machine) -> None:
 
 def _machine(
     module: Module, kernel: Kernel, launch: Launch, tensors: list[Tensor], own: dict[str, Tensor],
-    first: int, count: int, findings: Findings, between: Between | None, ordered: bool,
+    first: int, count: int, findings: Findings, between: Between, ordered: bool,
 ) -> Machine:  # fmt: skip
     threads = whole_warps(launch)
     clocks = Clocks(count, threads // WARP, first, between)
@@ -234,7 +233,6 @@ def _machine(
         pieces, count, threads, static + launch.shared, -(-local_bytes // 16) * 16,
         launch.parameters, clocks, findings, _granule(kernel), first,
         {at.line: at for at in kernel.code}, ordered,
-        Flags(clocks) if uses_flags(kernel.code) else None,
     )  # fmt: skip
     registers = Registers(kernel.registers, count * threads, _special(launch, first, count))
     machine = Machine(kernel, registers, memory, clocks, findings, count, threads,

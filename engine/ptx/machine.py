@@ -16,6 +16,7 @@ from zlib import crc32
 import numpy as np
 
 from engine.ptx.findings import Findings
+from engine.ptx.flags import judged
 from engine.ptx.lanes import WARP, Bools, Lanes, together
 from engine.ptx.memory import Memory
 from engine.ptx.ordering import Clocks
@@ -92,6 +93,7 @@ class Machine:
         threads: of a block, in whole warps; `present` of them are there (0: all).
         """
         self.kernel, self.registers, self.memory = kernel, registers, memory
+        self.judged = judged(kernel)
         self.clocks, self.findings = clocks, findings
         self.blocks, self.threads = blocks, threads
         self.code: list[Run] = []

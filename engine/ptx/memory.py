@@ -75,9 +75,10 @@ class Memory:
     def __init__(
         self, tensors: list[Tensor], blocks: int, threads: int, shared: int, local: int,
         parameters: bytes, clocks: Clocks, findings: Findings, granule: int, first_block: int,
-        lines: dict[int, Instruction], ordered: bool = True, flags: Flags | None = None,
+        lines: dict[int, Instruction], ordered: bool = True,
     ) -> None:  # fmt: skip
-        self.tensors, self.blocks, self.threads, self.flags = tensors, blocks, threads, flags
+        self.tensors, self.blocks, self.threads = tensors, blocks, threads
+        self.flags = Flags(clocks)
         self.clocks, self.findings, self.first_block = clocks, findings, first_block
         self.granule, self.lines, self.ordered = granule, lines, ordered
         self.shift, self.counted = np.array(granule.bit_length() - 1), np.arange(64)
@@ -248,7 +249,7 @@ class Memory:
 
         Args:
             lane: SEVERAL or ALL, where the warp makes the access and not each lane for itself.
-            strong: whether it does not race with others that are, in shared memory.
+            strong: whether it does not race with others that are.
         """
         if space == "local" or not self.ordered:
             return
@@ -287,32 +288,20 @@ class Memory:
 
     def load(
         self, space: str, address: Values, size: int, lanes: Lanes, at: Instruction,
-        lane: int = -1, meets: bool = False, polled: bool = False,
+        lane: int = -1, meets: bool = False,
     ) -> tuple[str, Values, Values]:  # fmt: skip
         """Checks a load of `size` bytes for each lane: the space, the offsets, and which exist.
 
         Args:
-            meets: whether blocks meet here (`Between`), rather than race.
-            polled: whether warps do (`Flags`).
+            meets: whether warps and blocks meet here (`Flags`), rather than race.
         """
         space, offset, inside = self.place(space, address, size, lanes, at, "reads")
         if np.count_nonzero(inside) < len(inside):
             offset = np.where(inside, offset, 0)
-        if meets and space == "global" and self.clocks.between is not None:
-            self.clocks.meet(offset, lanes, True, False)
-        else:
-            flag = polled and self.meet_warps(space, offset, lanes, at, True, False)
-            self.order(space, offset, size, lanes, at, False, lane=lane, strong=flag)
+        if meets and self.ordered:
+            self.flags.meet(space, offset, lanes, at, True, False)
+        self.order(space, offset, size, lanes, at, False, lane=lane, strong=meets)
         return space, offset, inside
-
-    def meet_warps(
-        self, space: str, offset: Values, lanes: Lanes, at: Instruction, reads: bool, writes: bool
-    ) -> bool:
-        """Whether an access is one at which warps of a block meet (`Flags`); then they do."""
-        if space != "shared" or self.flags is None:
-            return False
-        self.flags.meet(offset, lanes, at, reads, writes)
-        return True
 
     def read(self, space: str, offset: Values, item: int) -> Values:
         """Items of `item` bytes at offsets: [2, ...]."""
@@ -377,11 +366,9 @@ class Memory:
             if kept is None:
                 return space, offset[:0], inside
             offset, lanes = offset[inside], kept
-        if meets and space == "global" and self.clocks.between is not None:
-            self.clocks.meet(offset, lanes, False, True)
-        else:
-            flag = meets and self.meet_warps(space, offset, lanes, at, False, True)
-            self.order(space, offset, size, lanes, at, True, lane=lane, strong=flag)
+        if meets and self.ordered:
+            self.flags.meet(space, offset, lanes, at, False, True)
+        self.order(space, offset, size, lanes, at, True, lane=lane, strong=meets)
         return space, offset, inside
 
     def write(self, space: str, offset: Values, values: Values, item: int) -> None:

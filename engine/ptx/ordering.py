@@ -50,9 +50,7 @@ class Clocks:
     but for the one that it is in.
     """
 
-    def __init__(
-        self, blocks: int, warps: int, first_block: int = 0, between: Between | None = None
-    ) -> None:
+    def __init__(self, blocks: int, warps: int, first_block: int, between: Between) -> None:
         self.between = between
         self.blocks, self.per_block, self.first_block = blocks, warps, first_block
         self.agents = 4 * warps
@@ -90,23 +88,6 @@ class Clocks:
         """
         self.advance(THREADS, warps)
         self.fenced[warps] = np.maximum(self.fenced[warps], self.known[warps])
-
-    def fence_gpu(self, warps: Array) -> None:
-        """A fence of the whole GPU, for what other blocks know of these warps."""
-        if self.between is None:
-            return
-        self.advance(THREADS, warps)
-        self.offered[warps] = np.maximum(self.offered[warps], self.known[warps])
-        for block in np.unique(warps // self.per_block).tolist():
-            self.between.fence(block + self.first_block)
-
-    def meet(self, places: Array, lanes: Lanes, reads: bool, writes: bool) -> None:
-        """Accesses at which blocks meet, of these bytes of global memory."""
-        if self.between is None:
-            return
-        for place, warp in zip(places.tolist(), lanes.warp_of.tolist(), strict=True):
-            block = warp // self.per_block + self.first_block
-            self.between.meet(place, block, self.offered[warp], reads, writes)
 
     def advance(self, kind: int, warps: Array) -> None:
         """Accesses of these agents from here on are of a new epoch."""
@@ -176,8 +157,9 @@ class History:
     """Who last touched each granule of one memory: a write, and the reads since.
 
     For memory that several blocks share (`shared_by_blocks`), accesses of two blocks are ordered
-    by what they know of each other alone: blocks of a grid run in any order. In the other, `strong`
-    accesses (`Flags`) do not race with each other, and such reads are not noted.
+    by what they know of each other alone: blocks of a grid run in any order. `strong` accesses
+    (`Flags`) do not race with each other. Such a read is noted as far as it saw a strong write:
+    that comes before what its warp does next.
     """
 
     def __init__(self, granules: int, clocks: Clocks, shared_by_blocks: bool) -> None:
@@ -186,13 +168,15 @@ class History:
         self.write_stamp = np.zeros(granules, np.int32)
         self.write_line = np.zeros(granules, np.int32)
         self.read_line = np.zeros(granules, np.int32)
+        self.met = False  # whether there was a strong write
+        self.strong = np.zeros(granules, np.bool_)  # the last write
+        self.seen = np.full(granules, -1, np.int32)  # the warp of the grid that saw it last
         if shared_by_blocks:
             self.write_block = np.full(granules, -1, np.int32)
             self.read_block = np.full(granules, -1, np.int32)
             self.reader = np.zeros(granules, np.int64)
             self.read_stamp = np.zeros(granules, np.int32)
         else:
-            self.strong = np.zeros(granules, np.bool_)  # the last write
             self.agents = np.array(clocks.agents)
             self.reads = np.zeros((granules, clocks.agents), np.int32)
             self.flat = self.reads.reshape(-1)
@@ -200,7 +184,7 @@ class History:
     def follow(self, before: History) -> None:
         """Keeps what blocks of an earlier batch of the grid did: nothing orders theirs and ours."""
         for name in ("writer", "write_stamp", "write_line", "read_line", "write_block",
-                     "read_block", "reader", "read_stamp"):  # fmt: skip
+                     "read_block", "reader", "read_stamp", "met", "strong", "seen"):  # fmt: skip
             setattr(self, name, getattr(before, name))
 
     def _writes(self, at: Array, party: Party, strong: bool = False) -> Conflict | None:
@@ -210,8 +194,6 @@ class History:
         bad: Array = (stamps >> LANES) > self.clocks.knows[party.row + writer]
         if np.count_nonzero(bad):
             bad &= ~party.follows(writer, stamps)
-            if strong:
-                bad &= ~self.strong[at]
         if self.shared:
             block = self.write_block[at]
             elsewhere: Array = (block != party.block) & (writer >= 0)
@@ -220,19 +202,26 @@ class History:
                 bad |= self._unknown(elsewhere, party, block, writer, stamps)
         if not np.count_nonzero(bad):
             return None
+        bad &= ~self.strong[at] if strong else self.seen[at] != self._warps(party)
+        if not np.count_nonzero(bad):
+            return None
         k = int(bad.argmax())
-        kind = "race" if writer[k] < self.clocks.per_block else "early read"
-        lanes = writer[k] == party.warp[k] and not (
-            self.shared and self.write_block[at[k]] != party.block[k]
-        )
+        other = self.shared and self.write_block[at[k]] != party.block[k]
+        kind = "race" if other or writer[k] < self.clocks.per_block else "early read"
+        lanes = writer[k] == party.warp[k] and not other
         return Conflict(k, kind, int(self.write_line[at[k]]), "wrote", bool(lanes))
+
+    def _warps(self, party: Party) -> Array:
+        """The warps' numbers in the grid."""
+        numbers: Array = party.block * self.clocks.per_block + party.warp
+        return numbers
 
     def _unknown(
         self, elsewhere: Array, party: Party, block: Array, agent: Array, stamps: Array
     ) -> Array:
         """Of accesses of other blocks those that nothing orders before this one."""
         between = self.clocks.between
-        if between is None:
+        if not between.known and not between.met:
             return elsewhere
         out = elsewhere.copy()
         out[elsewhere] = between.unknown(
@@ -258,6 +247,8 @@ class History:
         """Notes a read of granules; the first conflict, if any."""
         conflict = self._writes(at, party, strong)
         if strong:
+            saw = self.strong[at]
+            self.seen[at[saw]] = self._warps(party)[saw]
             return conflict
         if conflict is None and proxy and not self.shared:
             conflict = self._unfenced(at, party)
@@ -299,14 +290,15 @@ class History:
         self.writer[at] = party.agent
         self.write_stamp[at] = party.stamp
         self.write_line[at] = line
+        if strong or self.met:
+            self.met, self.strong[at], self.seen[at] = True, strong, -1
         if self.shared:
             self.write_block[at] = party.block
             self.read_block[at] = -1
             twice = self.write_block[at] != party.block
-            if conflict is None and np.count_nonzero(twice):
+            if conflict is None and not strong and np.count_nonzero(twice):
                 conflict = Conflict(int(twice.argmax()), "race", line, "wrote")
         else:
-            self.strong[at] = strong
             self.reads[at] = 0
         return conflict
 

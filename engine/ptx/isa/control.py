@@ -142,15 +142,9 @@ def _fence(site: Site) -> Run:
     clocks, flags, gpu = site.machine.clocks, site.machine.memory.flags, fences_gpu(site.at)
     if site.at.has("proxy") and site.at.has("async"):
         return lambda lanes: clocks.fence(lanes.warps)
-    if flags is None or not fences(site.at):
+    if not fences(site.at):
         return lambda lanes: None
-
-    def fence(lanes: Lanes) -> None:
-        flags.fence(lanes.warps)
-        if gpu:
-            clocks.fence_gpu(lanes.warps)
-
-    return fence
+    return lambda lanes: flags.fence(lanes.warps, gpu)
 
 
 def _set_registers(site: Site) -> Run:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.ptx.between import fences_gpu
 from engine.ptx.decode import Decoder, Site
-from engine.ptx.flags import decides_alone
+from engine.ptx.flags import meets, strong
 from engine.ptx.floats import from_half, halves, to_half
 from engine.ptx.isa.arithmetic import HALVES, Function
 from engine.ptx.lanes import Lanes
@@ -22,16 +21,9 @@ CACHE = ("ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc", "L1::evict_last", "L1::
          "L2::256B", "L2::cache_hint", "L2::evict_last", "L2::evict_first")  # fmt: skip
 ORDER = ("weak", "volatile", "relaxed", "acquire", "release", "acq_rel", "cta", "cluster", "gpu",
          "sys")  # fmt: skip
-MEETS = ("volatile", "relaxed", "acquire", "release")
 # Time, which here is the number of instructions executed so far.
 CLOCKS = ("%clock", "%clock_hi", "%clock64", "%globaltimer", "%globaltimer_lo", "%globaltimer_hi")
 VECTORS = {"v2": 2, "v4": 4, "v8": 8}
-
-
-def meeting(at: Instruction) -> bool:
-    """Whether blocks meet at an access: at a count or a flag, which may be seen before it is
-    written. A float is data: one that nothing orders is a race, volatile or not."""
-    return any(at.has(m) for m in MEETS) and not at.type.startswith("f")
 
 
 def space_of(site: Site) -> str:
@@ -168,8 +160,7 @@ def _load(site: Site) -> Run:
     memory, at, held = site.machine.memory, site.at, dtype(site.type)
     steps = [np.array(k * item) for k in range(count)]
     own = memory.frames(held) if space == "local" else None
-    meets, acquires = meeting(at), fences_gpu(at)
-    polled = meets and decides_alone(site.machine.kernel.code, at)
+    flag = space != "local" and meets(site.machine.kernel, at, site.machine.judged)
 
     def load(lanes: Lanes) -> None:
         if own is not None:
@@ -180,10 +171,7 @@ def _load(site: Site) -> Run:
                 for k, put in enumerate(puts, start=first // item):
                     put(lanes, lanes.of(frames[..., k]))
                 return
-        where, offset, _ = memory.load(space, address(lanes), size, lanes, at, meets=meets,
-                                       polled=polled)  # fmt: skip
-        if acquires:
-            memory.clocks.fence_gpu(lanes.warps)
+        where, offset, _ = memory.load(space, address(lanes), size, lanes, at, meets=flag)
         memory.note_unset(where, offset, size, at)
         for step, put in zip(steps, puts, strict=True):
             put(lanes, memory.read(where, offset + step, item).view(held))
@@ -203,7 +191,7 @@ def _store(site: Site) -> Run:
     memory, at = site.machine.memory, site.at
     bits = np.dtype(f"u{item}")
     own = memory.frames(bits) if space == "local" else None
-    meets, releases = meeting(at), fences_gpu(at)
+    flag = strong(at)
 
     def store(lanes: Lanes) -> None:
         if own is not None:
@@ -214,9 +202,7 @@ def _store(site: Site) -> Run:
                 for k, fetch in enumerate(fetches, start=first // item):
                     lanes.put(frames[..., k], fetch(lanes).view(bits))
                 return
-        if releases:
-            memory.clocks.fence_gpu(lanes.warps)
-        where, offset, inside = memory.store(space, address(lanes), size, lanes, at, meets=meets)
+        where, offset, inside = memory.store(space, address(lanes), size, lanes, at, meets=flag)
         every = bool(inside.all())
         for k, fetch in enumerate(fetches):
             values = fetch(lanes)
@@ -264,20 +250,13 @@ def _atom(site: Site) -> Run:
     operands = [site.fetches(k, type) for k in range(first + 1, first + (3 if swaps else 2))]
     puts = site.stores(0, type) if returns else None
     memory, at, item, held = site.machine.memory, site.at, width(type), dtype(type)
-    clocks, gpu = memory.clocks, fences_gpu(at)
 
     def atomic(lanes: Lanes) -> None:
         where, offset, inside = memory.place(space, address(lanes), item * count, lanes, at,
                                              "updates")  # fmt: skip
-        if gpu and not at.has("acquire"):
-            clocks.fence_gpu(lanes.warps)
-        if where == "global":
-            clocks.meet(offset, lanes, True, True)
-        elif kept := lanes.where(inside):
-            memory.meet_warps(where, offset[inside], kept, at, True, True)
+        if memory.ordered and (kept := lanes.where(inside)):
+            memory.flags.meet(where, offset[inside], kept, at, True, True)
             memory.order(where, offset[inside], item * count, kept, at, True, strong=True)
-        if gpu and not at.has("release"):
-            clocks.fence_gpu(lanes.warps)
         for part in range(count):
             values = [fetches[part](lanes) for fetches in operands]
             old, made = np.zeros((2, len(lanes)), held), np.zeros((2, len(lanes)), f"u{item}")
