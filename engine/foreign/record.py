@@ -298,7 +298,8 @@ def _do(
         if size + sum(t.data.nbytes for t in tensors) > MOST_BYTES:
             raise InputError(f"the launcher allocates {size} bytes: more than is executed here")
         name = f"allocation {len(tensors)}"
-        tensors.append(Tensor.output(name, np.zeros(max(size, 1), np.uint8)))
+        empty = np.zeros(max(size, 1), np.uint8)
+        tensors.append(Tensor(name, empty, np.zeros(len(empty), np.bool_), workspace=True))
     elif kind == "free":
         number, part = process.at(int(event["address"]), 0, "frees")
         if part.start or not tensors[number].data.nbytes:

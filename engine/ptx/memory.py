@@ -39,6 +39,7 @@ class Tensor:
     Args:
         data: its values; a run leaves there what the kernel wrote.
         set: which bytes hold a value; None: all.
+        workspace: whether it is the launcher's own, where undefined values may lie unused.
         lines: of the last run, the PTX line that last wrote each granule of global memory, where
             this tensor begins there, and the bytes of a granule.
     """
@@ -47,6 +48,7 @@ class Tensor:
     data: Values
     set: Values | None = None
     lines: tuple[Values, int, int] | None = None
+    workspace: bool = False
 
     @property
     def by(self) -> Values:
@@ -128,7 +130,9 @@ class Memory:
             if tensor.data.flags.writeable:
                 tensor.data.reshape(-1).view(np.uint8)[:] = self.spaces["global"][0, part]
                 if tensor.set is not None:
-                    tensor.set[:] = self.set["global"][part]
+                    # What differs in the two worlds is undefined, for the next one to read it.
+                    first, second = self.spaces["global"][:, part]
+                    tensor.set[:] = self.set["global"][part] & (first == second)
                     lines = self.history["global"].write_line
                     tensor.lines = lines, int(start), self.granule
 
@@ -140,15 +144,27 @@ class Memory:
         differs = first != values[1]
         if np.count_nonzero(differs):
             k = int(differs.reshape(len(lanes), -1).any(1).argmax())
-            self.report_undefined(at, f"{what} depends on a value that nothing defined", lanes, k)
+            self.report_undefined(at, what, int(lanes.threads[k]))
         return first
 
-    def report_undefined(self, at: Instruction, words: str, lanes: Lanes, k: int) -> None:
+    def output(self, values: Values, offset: Values, threads: Values, at: Instruction) -> None:
+        """A finding where the worlds' values for these places in global memory differ, one for each
+        thread; in the launcher's own workspace they may, and are looked at where they are used."""
+        differs = (values[0] != values[1]).reshape(len(threads), -1).any(1)
+        if np.count_nonzero(differs):
+            tensors = np.searchsorted(self.starts, offset, "right") - 1
+            differs &= ~np.array([*(t.workspace for t in self.tensors), False])[tensors]
+            if np.count_nonzero(differs):
+                thread = int(threads[int(differs.argmax())])
+                self.report_undefined(at, "an output", thread)
+
+    def report_undefined(self, at: Instruction, what: str, thread: int) -> None:
+        words = f"{what} depends on a value that nothing defined"
         cause = self.unset
         other = None if cause is None else cause.at
         if cause is not None:
             words += f"; {cause.words}"
-        self.report("undefined value", at, words, int(lanes.threads[k]), other)
+        self.report("undefined value", at, words, thread, other)
 
     def report(
         self, kind: str, at: Instruction, words: str, thread: int, other: Instruction | None = None
@@ -352,7 +368,7 @@ class Memory:
         """The same of a load that knows which of its bytes hold a value."""
         if self.unset is None and not known.all():
             self.unset = Finding(
-                "undefined value", at, f"{space} memory was read before it was written"
+                "undefined value", at, f"{space} memory was read before a defined value was written"
             )
 
     def store(

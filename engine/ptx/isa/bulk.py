@@ -127,13 +127,13 @@ class Bulk:
         shared, out = memory.items("shared", each), memory.items("global", each)
         here, there = ((x[:, None] + steps) // each for x in (offset, where))
         values = shared[:, here]
-        memory.same(values, wide, at, "an output")
+        memory.output(values, where, wide.threads, at)
         out[0, there] = values[0]
         memory.mark("global", there, out.dtype)
 
         def leave() -> None:
             late = shared[1, here]
-            memory.same(np.stack([out[0, there], late]), wide, at, "an output")
+            memory.output(np.stack([values[0], late]), where, wide.threads, at)
             out[1, there] = late
 
         self.leavings.append(_Leaving(lane, at, self.epoch(int(lane.warp_of[0])), leave))

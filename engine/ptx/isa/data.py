@@ -206,10 +206,11 @@ def _store(site: Site) -> Run:
         every = bool(inside.all())
         for k, fetch in enumerate(fetches):
             values = fetch(lanes)
-            if where == "global":
-                memory.same(values.view(bits), lanes, at, "an output")
             if not every:
                 values = values[:, inside]
+            if where == "global":
+                threads = lanes.threads if every else lanes.threads[inside]
+                memory.output(values.view(bits), offset, threads, at)
             memory.write(where, offset + k * item, values.view(bits), item)
             memory.lost(where, offset + k * item, values.view(bits), item, lanes, at)
 
@@ -268,7 +269,7 @@ def _atom(site: Site) -> Run:
                 made[:, lane] = new.view(f"u{item}")
                 memory.write(where, one, made[:, lane], item)
             if where == "global":
-                memory.same(made, lanes, at, "an output")
+                memory.output(made[:, inside], offset[inside], lanes.threads[inside], at)
             if puts is not None:
                 puts[part](lanes, old)
         site.machine.events += 1

@@ -76,11 +76,11 @@ def _store(site: Site) -> Run:
     def store(lanes: Lanes) -> None:
         where = _addresses(site, base(lanes), stride(lanes), 4)
         for k, fetch in enumerate(fetches):
-            values = fetch(lanes)
             held, offset, inside = memory.store(space, where[..., k], 4, lanes, at, SEVERAL)
+            values = fetch(lanes)[:, inside]
             if held == "global":
-                memory.same(values, lanes, at, "an output")
-            memory.write(held, offset, values[:, inside], 4)
+                memory.output(values, offset, lanes.threads[inside], at)
+            memory.write(held, offset, values, 4)
 
     return whole_warps(site, store)
 

@@ -352,7 +352,7 @@ $end:
     assert values[32:64].tolist() == list(range(32, 64))
     _, done = execute(own.format(store="", at=at))
     (finding, *_) = done.findings
-    assert "local memory was read before it was written" in finding.words
+    assert "local memory was read before a defined value was written" in finding.words
     _, done = execute(own.format(store=store, at=at).replace("+8]", "+32]"))
     assert "out of bounds" in kinds(done)
 
