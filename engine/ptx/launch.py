@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.errors import InputError
+from engine.ptx.arrays import Array, accessed
 from engine.ptx.barriers import Barriers
 from engine.ptx.between import Between
 from engine.ptx.decode import decode
@@ -116,6 +117,8 @@ def run(
         return Outcome(tuple(findings), 0, 0, 0.0, {})
     total = int(np.prod(launch.grid))
     batch = _together(module, kernel, launch)
+    declared = tuple(v for v in (*module.variables, *kernel.variables) if v.space == "shared")
+    arrays = accessed(kernel, declared, layout(declared)[0])
     instructions = thread_instructions = 0
     carried: dict[int, frozenset[int]] = {}
     before: History | None = None
@@ -127,7 +130,7 @@ def run(
     for first in range(0, total, batch):
         count = min(batch, total - first)
         machine = _machine(module, kernel, launch, tensors, own, first, count, findings,
-                           between, observer is None)  # fmt: skip
+                           between, arrays, observer is None)  # fmt: skip
         observed = observer.ops if observer else {}
         machine.code = decode(machine, (*FAMILIES, observed), PURE)
         if before is not None:
@@ -221,7 +224,8 @@ def _reallocation(machine: Machine) -> None:
 
 def _machine(
     module: Module, kernel: Kernel, launch: Launch, tensors: list[Tensor], own: dict[str, Tensor],
-    first: int, count: int, findings: Findings, between: Between, ordered: bool,
+    first: int, count: int, findings: Findings, between: Between,
+    arrays: dict[int, Array], ordered: bool,
 ) -> Machine:  # fmt: skip
     threads = whole_warps(launch)
     clocks = Clocks(count, threads // WARP, first, between)
@@ -232,7 +236,7 @@ def _machine(
     memory = Memory(
         pieces, count, threads, static + launch.shared, -(-local_bytes // 16) * 16,
         launch.parameters, clocks, findings, _granule(kernel), first,
-        {at.line: at for at in kernel.code}, ordered,
+        {at.line: at for at in kernel.code}, arrays, ordered,
     )  # fmt: skip
     registers = Registers(kernel.registers, count * threads, _special(launch, first, count))
     machine = Machine(kernel, registers, memory, clocks, findings, count, threads,

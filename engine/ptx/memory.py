@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from engine.ptx.arrays import Array
 from engine.ptx.findings import Finding, Findings
 from engine.ptx.flags import Flags
 from engine.ptx.lanes import Lanes
@@ -71,16 +72,17 @@ class Memory:
         tensors: pieces of global memory in the order of their addresses.
         shared: bytes of shared memory of a block.
         local: bytes of local memory of a thread.
+        arrays: the array of shared memory that an access is of, by its PTX line, where it is known.
         ordered: whether the order of accesses is looked at, and the registers of matmuls.
     """
 
     def __init__(
         self, tensors: list[Tensor], blocks: int, threads: int, shared: int, local: int,
         parameters: bytes, clocks: Clocks, findings: Findings, granule: int, first_block: int,
-        lines: dict[int, Instruction], ordered: bool = True,
+        lines: dict[int, Instruction], arrays: dict[int, Array], ordered: bool = True,
     ) -> None:  # fmt: skip
         self.tensors, self.blocks, self.threads = tensors, blocks, threads
-        self.flags = Flags(clocks)
+        self.flags, self.arrays = Flags(clocks), arrays
         self.clocks, self.findings, self.first_block = clocks, findings, first_block
         self.granule, self.lines, self.ordered = granule, lines, ordered
         self.shift, self.counted = np.array(granule.bit_length() - 1), np.arange(64)
@@ -150,8 +152,9 @@ class Memory:
     def output(self, values: Values, offset: Values, threads: Values, at: Instruction) -> None:
         """A finding where the worlds' values for these places in global memory differ, one for each
         thread; in the launcher's own workspace they may, and are looked at where they are used."""
-        differs = (values[0] != values[1]).reshape(len(threads), -1).any(1)
+        differs = values[0] != values[1]
         if np.count_nonzero(differs):
+            differs = differs.reshape(len(threads), -1).any(1)
             tensors = np.searchsorted(self.starts, offset, "right") - 1
             differs &= ~np.array([*(t.workspace for t in self.tensors), False])[tensors]
             if np.count_nonzero(differs):
@@ -184,9 +187,11 @@ class Memory:
         where = self.same(address, lanes, at, "an address").astype(np.int64, copy=False)
         if space == "":
             space, where = self.generic(where, at)
-        far = None
+        far, array, begin = None, None, 0
         if space == "shared":
             length, start = self.shared_bytes, lanes.base(self.threads, self.shared_bytes)
+            if array := self.arrays.get(at.line):
+                begin, length = array.begin, array.size
         elif space == "local":
             length, start = self.local_bytes, lanes.base(1, self.local_bytes)
         else:
@@ -196,12 +201,14 @@ class Memory:
             length, start, far = int(self.lengths[tensor]), self.starts[tensor], where
             where = where - (GLOBAL + (tensor << WINDOW) + HALF)
         # Seen without a sign, what is below 0 is beyond every length.
-        inside = where.view(np.uint64) < np.uint64(max(length - size + 1, 0))
+        within = where - begin if begin else where
+        inside = within.view(np.uint64) < np.uint64(max(length - size + 1, 0))
         if np.count_nonzero(inside) < len(inside):
             if far is not None:
                 return self._far(far, size, lanes, at, verb)
             k = int((~inside).argmax())
-            words = f"{verb} {size} bytes at byte {int(where[k])} of {self.name(space, -1)}"
+            name = f"{array.spelled}, which has {length}" if array else self.name(space, -1)
+            words = f"{verb} {size} bytes at byte {int(within[k])} of {name}"
             self.report("out of bounds", at, words, int(lanes.threads[k]))
         self._aligned(space, where, size, inside, lanes, at, verb)
         return space, where + start, inside

@@ -146,11 +146,13 @@ class Party:
 
     def follows(self, agents: Array, stamps: Array) -> Array:
         """Which accesses of this warp's epoch of now come before this one by the program's order:
-        those of the same lane, and all that lanes did, for what their warp starts."""
-        own: Array = (agents == self.agent) | (agents == self.warp)
-        if self.kind == THREADS:
-            own &= (stamps == self.stamp) | (stamps & 63 == ALL)
-        return own
+        those of the same lane, all that lanes did, for the matmuls of their warp, and what was
+        started likewise."""
+        lanes, started = agents == self.warp, agents == self.agent
+        if self.kind == MATMUL:
+            return lanes | started
+        same: Array = lanes & ((stamps & 63 == self.stamp & 63) | (stamps & 63 == ALL))
+        return same if self.kind == THREADS else same | started
 
 
 class History:

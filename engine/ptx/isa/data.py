@@ -12,7 +12,7 @@ from engine.ptx.lanes import Lanes
 from engine.ptx.machine import Run
 from engine.ptx.memory import LOCAL, PARAM, SHARED
 from engine.ptx.registers import Values, dtype
-from engine.ptx.syntax import Address, Instruction, Register, Special, Symbol, Vector, width
+from engine.ptx.syntax import Address, Register, Special, Symbol, Vector, width
 
 SPACES = ("global", "shared", "local", "param", "const", "shared::cta", "shared::cluster",
           "param::entry", "param::func")  # fmt: skip

@@ -321,7 +321,7 @@ def test_what_nothing_defined_may_lie_in_a_workspace_until_it_is_used() -> None:
     assert not none and held.set is not None and not held.set.any()
     # A launch that uses it: in an output, or to decide.
     for use in ("st.global.u32 [%d4], %r5;", "setp.lt.s32 %p0, %r5, 0;\n\t@%p0 trap;"):
-        text = f"\tmul.wide.u32 %d5, %r0, 4;\n\tadd.s64 %d5, %d5, %d0;\n\tld.global.u32 %r5, [%d5];\n\t{use}\n"
+        text = f"\tadd.s64 %d5, %d0, %d2;\n\tld.global.u32 %r5, [%d5];\n\t{use}\n"
         later = parse_module(HEAD + text + "\tret;\n}\n", "k")
         out = Tensor.output("o", np.zeros(64, np.uint32))
         assert "undefined value" in kinds(run(later, launch, [held, out]))

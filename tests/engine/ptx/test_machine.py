@@ -711,6 +711,77 @@ def test_rows_that_are_copied_wrongly(change: dict[str, object], kind: str) -> N
     assert kind in kinds(execute(ROW.format(**RIGHT | change))[1])
 
 
+def test_copies_of_two_blocks_to_one_place_are_a_race() -> None:
+    assert kinds(execute(ROW.format(**RIGHT), blocks=2)[1]) == {"race"}
+    text = ROW.replace("[%d1]", "[%d5]").format(**RIGHT)
+    own = "\tmul.wide.u32 %d5, %r31, 256;\n\tadd.s64 %d5, %d5, %d1;\n"
+    assert not execute(own + text, blocks=2)[1].findings
+
+
+# Lanes read what their neighbours hold; then each lane, or one for all, refills the buffer.
+REFILL = """
+	st.shared.u32 [%r2], %r0;
+	bar.warp.sync -1;
+	xor.b32 %r4, %r2, 4;
+	ld.shared.u32 %r5, [%r4];
+	{sync}
+	{copy}
+	st.global.u32 [%d4], %r5;
+"""
+EACH = "cp.async.ca.shared.global [%r2], [%d3], 4;\n\tcp.async.wait_all;"
+ONE = """
+	mov.u32 %r6, barrier;
+	setp.eq.u32 %p1, %r0, 0;
+	@!%p1 bra over;
+	mbarrier.init.shared::cta.b64 [%r6], 1;
+	cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r1], [%d0], 128, [%r6];
+	mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r6], 128;
+over:
+"""
+
+
+@pytest.mark.parametrize("seed", [None, 0, 1])
+@pytest.mark.parametrize("copy", [EACH, ONE])
+def test_a_copy_over_what_other_lanes_read_waits_for_them(copy: str, seed: int | None) -> None:
+    for sync, found in ("bar.warp.sync -1;", set()), ("", {"race"}):
+        text = REFILL.format(sync=sync, copy=copy)
+        assert kinds(execute(text, threads=32, seed=seed)[1]) == found
+    own = REFILL.replace("xor.b32 %r4, %r2, 4", "mov.u32 %r4, %r2").format(sync="", copy=EACH)
+    assert not execute(own, threads=32, seed=seed)[1].findings
+
+
+ARRAYS = """
+	.shared .align 16 .b8 _ZZ1kE1s[256];
+	.shared .align 16 .b8 next[512];
+	mov.u32 %r4, {name};
+	shl.b32 %r5, %r0, 2;
+	add.s32 %r4, %r4, %r5;
+	st.shared.u32 [%r4{more}], %r0;
+	st.shared.u32 [{name}{end}], %r0;
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "more", "end", "found"),
+    [("_ZZ1kE1s", "", "", ""), ("next", "", "+508", ""), ("_ZZ1kE1s", "+4", "", "256 of s, "),
+     ("_ZZ1kE1s", "", "+256", "256 of s, "), ("next", "+-4", "", "-4 of next, ")],
+)  # fmt: skip
+def test_a_static_array_has_bounds_of_its_own(name: str, more: str, end: str, found: str) -> None:
+    body = ARRAYS.format(name=name, more=more, end=end)
+    words = [f.words for f in execute(body)[1].findings if f.kind == "out of bounds"]
+    assert len(words) == bool(found) and all(found in w for w in words)
+
+
+def test_an_address_that_two_arrays_may_be_of_has_those_of_all() -> None:
+    either = ARRAYS.replace(
+        "mov.u32 %r4, {name};",
+        "setp.eq.u32 %p0, %r0, 0;\n\tmov.u32 %r6, "
+        "next;\n\tmov.u32 %r7, {name};\n\tselp.b32 %r4, %r6, %r7, %p0;",
+    )
+    body = either.format(name="_ZZ1kE1s", more="+4", end="+8")
+    assert "out of bounds" not in kinds(execute(body)[1])
+
+
 # Each block leaves a number; the last to come at the counter adds them up.
 MEETING = """
 	shl.b32 %r3, %r31, 7;
