@@ -10,7 +10,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.errors import InputError
-from engine.ptx.arrays import Array, accessed
 from engine.ptx.barriers import Barriers
 from engine.ptx.between import Between
 from engine.ptx.decode import decode
@@ -39,6 +38,7 @@ from engine.ptx.memory import Memory, Tensor
 from engine.ptx.ordering import Clocks, History
 from engine.ptx.registers import Registers, Values
 from engine.ptx.syntax import Kernel, Module, Variable, width
+from engine.ptx.text.arrays import Array, accessed
 
 FAMILIES = (arithmetic.OPS, bits.OPS, functions.OPS, convert.OPS, compare.OPS, data.OPS,
             control.OPS, warp.OPS, matrix.OPS, mbarrier.OPS, bulk.OPS, wgmma.OPS,
