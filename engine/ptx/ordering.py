@@ -150,7 +150,8 @@ class Party:
         started likewise."""
         lanes, started = agents == self.warp, agents == self.agent
         if self.kind == MATMUL:
-            return lanes | started
+            both: Array = lanes | started
+            return both
         same: Array = lanes & ((stamps & 63 == self.stamp & 63) | (stamps & 63 == ALL))
         return same if self.kind == THREADS else same | started
 
