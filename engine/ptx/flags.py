@@ -14,12 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from engine.ptx.between import View, fences_gpu, joined
 from engine.ptx.lanes import Lanes
-from engine.ptx.ordering import THREADS, Clocks
+from engine.ptx.ordering import THREADS, Clocks, View, joined
 from engine.ptx.syntax import Instruction, Kernel, Symbol, registers
 
 Array = np.ndarray[Any, Any]
+_ORDERS = ("release", "acquire", "acq_rel")
 _STRONG = ("volatile", "relaxed", "acquire", "release", "acq_rel")
 # What a number may go through on its way to a branch or to a compare-and-swap.
 _THROUGH = {"setp", "set", "selp", "slct", "mov", "cvt", "and", "or", "xor", "not", "lop3", "shl",
@@ -73,6 +73,19 @@ class Flags:
                 offer[-1] = (clocks.known if releases and gpu else clocks.offered)[warp]
                 passed = (between.known if releases and gpu else between.passed).get(block, {})
                 flags[place] = joined(there, passed | {block: offer})
+
+
+def fences(at: Instruction) -> bool:
+    """Whether an instruction orders what a warp did for others, at least of its block."""
+    if at.name in ("fence", "membar"):
+        return not at.has("proxy") and not at.has("mbarrier_init")
+    return at.name in ("ld", "st", "atom", "red") and any(map(at.has, _ORDERS))
+
+
+def fences_gpu(at: Instruction) -> bool:
+    """Whether it does so for other blocks, too: an atomic, if it does not say another scope."""
+    atomic = at.name in ("atom", "red") and not at.has("cta") and not at.has("cluster")
+    return fences(at) and (atomic or any(map(at.has, ("gl", "gpu", "sys"))))
 
 
 def strong(at: Instruction) -> bool:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from engine.errors import InputError
+from engine.ptx.arrays import Array, accessed
 from engine.ptx.barriers import Barriers
-from engine.ptx.between import Between
 from engine.ptx.decode import decode
 from engine.ptx.findings import Finding, Findings
 from engine.ptx.isa import (
@@ -35,10 +35,9 @@ from engine.ptx.lanes import WARP
 from engine.ptx.machine import MOST, Machine
 from engine.ptx.mbarriers import MBarriers
 from engine.ptx.memory import Memory, Tensor
-from engine.ptx.ordering import Clocks, History
+from engine.ptx.ordering import Between, Clocks, History
 from engine.ptx.registers import Registers, Values
 from engine.ptx.syntax import Kernel, Module, Variable, width
-from engine.ptx.text.arrays import Array, accessed
 
 FAMILIES = (arithmetic.OPS, bits.OPS, functions.OPS, convert.OPS, compare.OPS, data.OPS,
             control.OPS, warp.OPS, matrix.OPS, mbarrier.OPS, bulk.OPS, wgmma.OPS,

@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
+from engine.ptx.arrays import Array
 from engine.ptx.findings import Finding, Findings
 from engine.ptx.flags import Flags
 from engine.ptx.lanes import Lanes
 from engine.ptx.ordering import THREADS, Clocks, History
 from engine.ptx.registers import UNDEFINED, Values
 from engine.ptx.syntax import Instruction
-from engine.ptx.text.arrays import Array
 
 # Where each state space begins in the generic address space. A tensor has 64 GiB for itself and
 # lies in the middle of them, so that an address before its begin is told from one of another.

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from engine.ptx.barriers import MOST, Barriers
-from engine.ptx.between import fences, fences_gpu
 from engine.ptx.decode import Decoder, Site
+from engine.ptx.flags import fences, fences_gpu
 from engine.ptx.isa.warp import members
 from engine.ptx.lanes import Lanes
 from engine.ptx.machine import Exit, Jump, Outcome, Run, Scatter
