@@ -9,6 +9,7 @@ from engine.ptx.isa.data import ORDER, SPACES
 from engine.ptx.lanes import Lanes
 from engine.ptx.machine import Outcome, Run
 from engine.ptx.mbarriers import MBarriers
+from engine.ptx.spins import spins
 
 
 def _mbarrier(site: Site) -> Run:
@@ -71,22 +72,26 @@ def _arrive(site: Site) -> Run:
 
 
 def _wait(site: Site) -> Run:
-    """try_wait may suspend a thread, and here does so until the phase is complete.
+    """Waits never block, or for a time alone (PTX ISA, "mbarrier.test_wait, mbarrier.try_wait").
 
-    Where nothing else can go on, the suspension ends without success, as the ISA's time limit lets
-    it: a loop that waits for something else meanwhile goes on, and one that does not is a deadlock.
+    One that is made again until it is successful (`spins`) parks its threads until the phase is
+    complete. Where nothing else can go on, that ends without success: a loop that waits for
+    something else meanwhile goes on, and one that does not is a deadlock. Any other wait is without
+    success once where it may be.
     """
     by_parity = site.at.has("parity")
     address, phase = site.address(1), site.fetch(2, "u32" if by_parity else "u64")
     what = "a parity" if by_parity else "an mbarrier's state"
     put = site.store(0, "pred")
     at, machine = site.at, site.machine
+    again = spins(machine.kernel, site.place)
 
     def wait(lanes: Lanes) -> Outcome | None:
         where = address(lanes)
         wanted = machine.memory.same(phase(lanes), lanes, at, what)
-        done = _all(site).test(lanes, where, wanted, by_parity, at)
-        waiting = ~done
+        failed = None if again else _all(site).fail(lanes, where, wanted, by_parity, at)
+        done = _all(site).test(lanes, where, wanted, by_parity, at, failed)
+        waiting = ~done if failed is None else ~(done | failed)
         if waiting.any() and machine.timed_out:
             late = np.isin(lanes.threads, list(machine.timed_out))
             machine.timed_out = machine.timed_out - {int(t) for t in lanes.threads[late]}
