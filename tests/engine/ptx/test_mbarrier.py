@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine.ptx.spins import spins
+from engine.ptx.isa.mbarrier import spins
 from engine.ptx.text.parser import parse_module
 from tests.engine.ptx.test_machine import HEAD, execute, kinds
 
