@@ -40,4 +40,4 @@ def test_blocks_of_a_cooperative_launch_wait_for_each_other() -> None:
 def test_more_than_can_execute_together_are_refused_as_that() -> None:
     with pytest.raises(InputError, match="all of them have to execute together") as refused:
         barrier(1 << 13, True)
-    assert "give smaller sizes" in refused.value.fix
+    assert "give smaller sizes" in str(refused.value.fix)
