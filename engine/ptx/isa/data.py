@@ -161,6 +161,7 @@ def _load(site: Site) -> Run:
     steps = [np.array(k * item) for k in range(count)]
     own = memory.frames(held) if space == "local" else None
     flag = space != "local" and meets(site.machine.kernel, at, site.machine.judged)
+    read_only = at.has("nc")
 
     def load(lanes: Lanes) -> None:
         if own is not None:
@@ -172,6 +173,8 @@ def _load(site: Site) -> Run:
                     put(lanes, lanes.of(frames[..., k]))
                 return
         where, offset, _ = memory.load(space, address(lanes), size, lanes, at, meets=flag)
+        if read_only:
+            memory.unwritten(offset, size, lanes, at)
         memory.note_unset(where, offset, size, at)
         for step, put in zip(steps, puts, strict=True):
             put(lanes, memory.read(where, offset + step, item).view(held))
