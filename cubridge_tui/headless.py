@@ -76,6 +76,8 @@ def spec_options(pairs: list[str] | None) -> Mapping[str, Any]:
         name, equals, value = pair.partition("=")
         if not equals or not name.isidentifier():
             raise InputError(f"--set {pair}: not NAME=VALUE", fix="for example --set window=64")
+        if name in out:
+            raise InputError(f"--set: {name} is given twice", fix="leave one of them out")
         try:
             out[name] = ast.literal_eval(value)
         except (ValueError, SyntaxError):

@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
     folder = folder_of(args)
     if folder.exists():
         raise InputError(f"{folder} exists", fix="remove it, or name another with --out")
-    _draft_if_missing(path, args.launcher)
+    _draft_if_missing(path, asked.launcher)
     code, sizes = check_and_report(asked, as_json=False)
     if code != PASSED:
         say("nothing was written: import it when its G1 passes")

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from engine.errors import InputError
-from engine.foreign.launcher import SIZES, Launcher
+from engine.foreign.launcher import MOST_BYTES, SIZES, Launcher
 from engine.foreign.reference import Reference
 from engine.ptx.floats import to_half
 
@@ -56,7 +56,7 @@ def cases_of(
     given. One that names no length says what is other in the usual ones.
 
     Raises:
-        InputError: a name that is no size of the launcher's.
+        InputError: a name that is no size of the launcher's; or a case that is too large.
     """
     own = [p for p in launcher.parameters if p.kind == "size"]
     known = {*_TYPED, *launcher.sizes, *(d for p in launcher.tensors for d in p.dims)}
@@ -75,7 +75,23 @@ def cases_of(
         changed = [replace(c, sizes={**c.sizes, **sizes}) for c in usual]
         out += [c for c in changed
                 if reference is None or reference.allows(complete(launcher, c.sizes))]  # fmt: skip
+    for case in out:
+        _refuse_too_large(launcher, case, reference is not None)
     return out
+
+
+def _refuse_too_large(launcher: Launcher, case: Case, compared: bool) -> None:
+    """Refuses a case whose tensors, or whose scores in the reference's float64, have too many
+    bytes."""
+    sizes = complete(launcher, case.sizes)
+    tensors = sum(SIZES[p.dtype] * math.prod(sizes[d] for d in p.dims) for p in launcher.tensors)
+    scores = 8 * math.prod(sizes.get(n, 1) for n in ("B", "Hq", "Nq", "Nk")) if compared else 0
+    needs, what = max((tensors, "its tensors"), (scores, "the reference's scores"))
+    if needs > MOST_BYTES:
+        raise InputError(
+            f"--sizes: {case} needs {needs / 2**30:,.1f} GiB for {what}: more than the "
+            f"{MOST_BYTES >> 30} GiB that a case may have here", fix="name smaller sizes",
+        )  # fmt: skip
 
 
 def unlike(

@@ -20,6 +20,7 @@ from engine.foreign.compile import Compiled, Flags, compile_kernel
 from engine.foreign.explain import explain, led, together
 from engine.foreign.includes import reached, read_included
 from engine.foreign.launcher import Launcher, read_launcher
+from engine.foreign.never_run import NeverRun, never_run
 from engine.foreign.numbers.where import Place, Places, Where, told_places
 from engine.foreign.reach import Launches, kernel_words, preprocessed, reached_functions
 from engine.foreign.record import Executed, Process, execute, launched
@@ -279,6 +280,15 @@ def led_by(checked: Checked, finding: Finding, where: Where) -> Iterator[str]:
 def places(checked: Checked, source: Path) -> Where:
     """Where the instructions stand that a case executed."""
     return Places(checked.module or Module("", {}, ()), source)
+
+
+def never_run_in(cases: Iterable[Checked], source: Path) -> NeverRun:
+    """The lines that none of the cases came to; none are told where nothing was executed."""
+    ran = [c for c in cases if c.module is not None]
+    if not ran or ran[0].module is None:
+        return NeverRun()
+    launches = [x for c in ran for x in c.launches]
+    return never_run(ran[0].module, launches, places(ran[0], source))
 
 
 def shorter(findings: Iterable[Finding], where: Where) -> list[Finding]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,9 @@ from engine.build.tools.toolchain import Toolchain, compiler_environ
 from engine.child.client import Child
 from engine.cuir.arch import arch as arch_of
 from engine.cuir.printer import print_expr
-from engine.foreign.check import Asked, Checked, check_kernel, places, shorter
+from engine.foreign.check import Asked, Checked, check_kernel, never_run_in, places, shorter
 from engine.foreign.launcher import Launcher
+from engine.foreign.never_run import NeverRun
 from engine.gates.outcome import Found
 from engine.graft.cases import on_data, sides_not_taken
 from engine.graft.edits import Edit, Files, apply, only_spans_changed
@@ -41,6 +42,7 @@ class Ran:
     Args:
         not_launched: kernels that the launcher reaches and no case launched, with their lines.
         not_reached: why no case was compared in which a place of the source is reached.
+        never_run: lines of the kernels that no case came to.
     """
 
     found: Found
@@ -49,6 +51,7 @@ class Ran:
     seconds: float
     not_launched: tuple[str, ...] = ()
     not_reached: str = ""
+    never_run: NeverRun = field(default_factory=NeverRun)
 
 
 def judge_run(asked: Asked, child: Child, said: Said) -> Ran:
@@ -61,6 +64,7 @@ def judge_run(asked: Asked, child: Child, said: Said) -> Ran:
     wrong: list[str] = []
     rows: list[dict[str, Any]] = []
     launches: dict[str, Launch] = {}
+    ran: list[Checked] = []
     compared = work = 0
     not_launched: tuple[str, ...] = ()
     assert asked.reference is not None
@@ -72,6 +76,7 @@ def judge_run(asked: Asked, child: Child, said: Said) -> Ran:
         kernels = ", ".join(dict.fromkeys(function_name(x.kernel) for x in checked.launches))
         wrong += [f"{d} ({checked.case}: {kernels})" for d in checked.differences or ()]
         not_launched = checked.not_launched
+        ran.append(checked)
         bad = len(findings) + len(checked.differences or ())
         compared += checked.differences is not None and bool(checked.errors)
         done = sum(launch.thread_instructions for launch in checked.launches)
@@ -93,8 +98,12 @@ def judge_run(asked: Asked, child: Child, said: Said) -> Ran:
     reason = f"executed as PTX it equals {name} at the sizes that were run: {sizes}"
     if skipped := _skipped(rows):
         reason += f"; {skipped}"
+    left = never_run_in(ran, asked.source)
+    if left.lines:
+        details["never_run"] = [left.lines]
+        reason += left.remark
     seconds = time.monotonic() - begin
-    return Ran(Found(True, reason, details), launches, work, seconds, not_launched)
+    return Ran(Found(True, reason, details), launches, work, seconds, not_launched, never_run=left)
 
 
 def _row(checked: Checked, findings: int, work: int) -> dict[str, Any]:

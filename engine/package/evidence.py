@@ -144,6 +144,7 @@ def not_known(
     keys = {*built}
     if judged and (others := len(keys - {judged})):
         never.append(f"{others} of the {len(keys)} types and head sizes, on a CPU")
+    never += [f"the lines {prose(lines)}" for lines in _texts(details.get("never_run"))]
     unseen = [*_texts(details.get("unreached")), *_texts(details.get("sides_not_taken"))]
     if unseen:
         never.append(f"a case of {prose(', of '.join(unseen))}")

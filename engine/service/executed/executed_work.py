@@ -244,7 +244,8 @@ class ExecutedWork(Work):
         return self._weighed(Gate.G1, begin, ran)
 
     def _weighed(self, gate: Gate, begin: float, ran: Ran) -> Verdict:
-        """The verdict of a run; none where a kernel, or a place of the source, was not run."""
+        """The verdict of a run; none where a kernel, a place of the source, or what
+        a patched one computes somewhere was not run."""
         if ran.found.ok and ran.not_launched:
             reason = f"no size was found that launches {', '.join(ran.not_launched)}: nothing says"
             reason = f"{reason} what it computes (import the kernel with --sizes that do)"
@@ -253,6 +254,11 @@ class ExecutedWork(Work):
         if ran.found.ok and ran.not_reached:
             reason = f"a place of the source runs only in a case that was {ran.not_reached}"
             reason = f"{reason}; import the kernel with --sizes as long that can be compared"
+            return self.not_run(gate, begin, reason, ran.found.details)
+        if gate is Gate.G2 and ran.found.ok and ran.never_run.making:
+            reason = f"no case runs {ran.never_run.making} of the patched source, where scores, "
+            reason += "weights or outputs may be made: nothing says what is computed there (import "
+            reason += "the kernel with --sizes that run these lines)"
             return self.not_run(gate, begin, reason, ran.found.details)
         return self.found(gate, begin, ran.found)
 
