@@ -56,7 +56,7 @@ def cases_of(
     given. One that names no length says what is other in the usual ones.
 
     Raises:
-        InputError: a name that is no size of the launcher's; or a case that is too large.
+        InputError: a name that is no size of the launcher's.
     """
     own = [p for p in launcher.parameters if p.kind == "size"]
     known = {*_TYPED, *launcher.sizes, *(d for p in launcher.tensors for d in p.dims)}
@@ -75,14 +75,16 @@ def cases_of(
         changed = [replace(c, sizes={**c.sizes, **sizes}) for c in usual]
         out += [c for c in changed
                 if reference is None or reference.allows(complete(launcher, c.sizes))]  # fmt: skip
-    for case in out:
-        _refuse_too_large(launcher, case, reference is not None)
     return out
 
 
-def _refuse_too_large(launcher: Launcher, case: Case, compared: bool) -> None:
-    """Refuses a case whose tensors, or whose scores in the reference's float64, have too many
-    bytes."""
+def refuse_too_large(launcher: Launcher, case: Case, compared: bool) -> None:
+    """Looks how many bytes a case has.
+
+    Raises:
+        InputError: too many, in its tensors, or where it is `compared` in the reference's scores,
+            which are float64.
+    """
     sizes = complete(launcher, case.sizes)
     tensors = sum(SIZES[p.dtype] * math.prod(sizes[d] for d in p.dims) for p in launcher.tensors)
     scores = 8 * math.prod(sizes.get(n, 1) for n in ("B", "Hq", "Nq", "Nk")) if compared else 0

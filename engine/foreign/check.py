@@ -15,7 +15,7 @@ from engine.build.tools.toolchain import Toolchain, find_toolchain
 from engine.child.client import Child
 from engine.errors import InputError
 from engine.files import read_text
-from engine.foreign.cases import LONGEST, Case, cases_of, complete, draw, unlike
+from engine.foreign.cases import LONGEST, Case, cases_of, complete, draw, refuse_too_large, unlike
 from engine.foreign.compile import Compiled, Flags, compile_kernel
 from engine.foreign.explain import explain, led, together
 from engine.foreign.includes import reached, read_included
@@ -214,6 +214,8 @@ def _prepared(
         # Marked ones besides: of many keys one more or less is within a half's rounding.
         kinds = VALUES if reference is not None else VALUES[:1]
         cases = cases_of(entry, asked.sizes, kinds, asked.head_dim, reference)
+        for case in cases:
+            refuse_too_large(entry, case, reference is not None)
         said(f"compiling {asked.source.name} for {asked.flags.arch}")
         compiled = compile_kernel(asked.source, entry, asked.flags, tools, folder)
         launches = Launches(

@@ -340,6 +340,27 @@ def test_a_second_kernel_that_no_case_launches_is_no_pass(
     assert work.state.level is Level.NONE
 
 
+def test_a_path_that_no_case_runs_is_no_pass(bench: Bench, kernel: Path) -> None:
+    """Heads of 24 have a loop of their own, which no edit is in."""
+    text = (kernel / "plain.cu").read_text()
+    begin = text.index("  for (int first = 0")
+    loop = text[begin : text.index("  for (int d = 0; d < D; d++) out[d] /= l;")]
+    own = loop.replace("dot *= scale", "dot = dot * scale")  # which no edit is looked for at
+    both = f"  if (D == 24) {{\n{own}  }} else {{\n{loop}  }}\n"
+    (kernel / "plain.cu").write_text(text.replace(loop, both))
+    work = opened(bench, kernel, "causal")
+    work.accept_all(work.propose_by_rules())
+    first, last = (both.split("float dot", 1)[0].count("\n"), own.count("\n"))
+    lines = range(text[:begin].count("\n") + first, text[:begin].count("\n") + last + 2)
+    before = work.lift()
+    assert before.kind is VerdictKind.PASS and "; never run: plain.cu:" in before.reason
+    found = work.judge_target()
+    assert found.kind is VerdictKind.NOT_RUN and "--sizes that run these lines" in found.reason
+    told = re.search(r"no case runs plain.cu:(\d+)", found.reason)
+    assert told and int(told[1]) in lines
+    assert found.details["never_run"] and work.state.level is Level.NONE
+
+
 def test_a_kernel_that_other_sizes_launch_is_probed_there_and_edited_too(
     bench: Bench, kernel: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
