@@ -105,8 +105,7 @@ def build(
             [*command, *targets(toolchain, keys, link)], folder, cancel, progress, missing
         )
         done = tuple(
-            read_specialisation(folder, key, facts, (launches or {}).get(key, {}))
-            for key in keys
+            read_specialisation(folder, key, facts, (launches or {}).get(key, {})) for key in keys
         )
         text = source.decode("utf-8", "replace")
         messages, log = read_messages(folder, done, text, SOURCE, linked=link is not None)

@@ -20,7 +20,7 @@ from engine.foreign.compile import Compiled, Flags, compile_kernel
 from engine.foreign.explain import explain, led, together
 from engine.foreign.includes import reached, read_included
 from engine.foreign.launcher import Launcher, read_launcher
-from engine.foreign.never_run import NeverRun, never_run
+from engine.foreign.numbers.never_run import NeverRun, never_run
 from engine.foreign.numbers.where import Place, Places, Where, told_places
 from engine.foreign.reach import Launches, kernel_words, preprocessed, reached_functions
 from engine.foreign.record import Executed, Process, execute, launched
@@ -289,7 +289,7 @@ def never_run_in(cases: Iterable[Checked], source: Path) -> NeverRun:
     ran = [c for c in cases if c.module is not None]
     if not ran or ran[0].module is None:
         return NeverRun()
-    launches = [x for c in ran for x in c.launches]
+    launches = ((x.kernel, x.ran) for c in ran for x in c.launches)
     return never_run(ran[0].module, launches, places(ran[0], source))
 
 

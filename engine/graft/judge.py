@@ -24,7 +24,7 @@ from engine.cuir.arch import arch as arch_of
 from engine.cuir.printer import print_expr
 from engine.foreign.check import Asked, Checked, check_kernel, never_run_in, places, shorter
 from engine.foreign.launcher import Launcher
-from engine.foreign.never_run import NeverRun
+from engine.foreign.numbers.never_run import NeverRun
 from engine.gates.outcome import Found
 from engine.graft.cases import on_data, sides_not_taken
 from engine.graft.edits import Edit, Files, apply, only_spans_changed

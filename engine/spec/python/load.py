@@ -181,7 +181,7 @@ def _compiled(text: str, path: str, varied: tuple[tuple[int, int], ...]) -> type
 @contextmanager
 def explained(source: SpecSource) -> Iterator[None]:
     """Whatever the user's code raises becomes one `SpecError` at the line that raised it. A copy of
-    this process that it forked off ends as it comes out of it: else that would read on, and fork."""
+    this process that it forked off ends as it comes out of it: else it would read on, and fork."""
     own = os.getpid()
     try:
         yield

@@ -46,7 +46,9 @@ def test_an_unknown_size_is_refused() -> None:
 def test_a_case_that_is_too_large_is_refused() -> None:
     large = Case({"B": 1, "Hq": 1, "N": 1 << 20, "D": 8})
     refuse_too_large(ONE, large, compared=False)
-    with pytest.raises(InputError, match=r"8,192.0 GiB for the reference's scores: more than the 1"):
+    with pytest.raises(
+        InputError, match=r"8,192.0 GiB for the reference's scores: more than the 1"
+    ):
         refuse_too_large(ONE, large, compared=True)
     larger = Case({**large.sizes, "N": 1 << 24})
     with pytest.raises(InputError, match=r"N 16777216, D 8 needs 2.0 GiB for its tensors: more"):

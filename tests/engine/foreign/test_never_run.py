@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import pytest
 
-from engine.foreign.never_run import NeverRun, never_run
+from engine.foreign.numbers.never_run import NeverRun, never_run
 from engine.foreign.numbers.where import Place
-from engine.foreign.record import Executed
 from engine.ptx.syntax import Immediate, Instruction, Kernel, Location, Module, Register, Vector
 
 A, B = Register("%a"), Register("%b")
 CALL = Location("a.cu", 9)
 
 
-def instruction(number: int, source: Location | None, opcode: str = "add.s32", *operands: object) -> Instruction:  # fmt: skip
+def instruction(
+    number: int, source: Location | None, opcode: str = "add.s32", *operands: object
+) -> Instruction:
     name, *modifiers = opcode.split(".")
     return Instruction(name, tuple(modifiers), operands, None, number, source)  # type: ignore[arg-type]
 
 
 def left(code: list[Instruction], ran: set[int]) -> NeverRun:
     kernel = Kernel("k", (), {}, (), tuple(code), {})
-    done = Executed("k", (1, 1, 1), (32, 1, 1), 0, 1, 0.0, (), (), {}, frozenset(ran))
     module = Module("sm_80", {"k": kernel}, ())
     return never_run(
-        module, [done], lambda at: Place(str(at.source.chain()[-1] if at.source else at))
+        module,
+        [("k", frozenset(ran))],
+        lambda at: Place(str(at.source.chain()[-1] if at.source else at)),
     )
 
 
@@ -40,7 +42,7 @@ def test_lines_are_told_in_order_and_copies_of_one_that_ran_are_not() -> None:
 def test_of_several_launches_one_that_comes_there_is_enough() -> None:
     code = [instruction(n, Location("a.cu", n + 1)) for n in range(3)]
     kernel = Kernel("k", (), {}, (), tuple(code), {})
-    done = [Executed("k", (1,), (32,), 0, 1, 0.0, (), (), {}, frozenset(r)) for r in ({0}, {0, 2})]
+    done = [("k", frozenset(r)) for r in ({0}, {0, 2})]
     found = never_run(Module("sm_80", {"k": kernel}, ()), done, lambda at: Place(str(at.source)))
     assert found.remark == "; never run: a.cu:2"
 
@@ -48,7 +50,8 @@ def test_of_several_launches_one_that_comes_there_is_enough() -> None:
 def test_a_call_that_never_ran_is_told_by_its_line_where_it_makes_something() -> None:
     """Another call of the same function ran, and so did the rest of the line."""
     for opcode, told in (("mma.sync.aligned.m16n8k16.f32", "a.cu:9"), ("add.s32", "")):
-        code = [instruction(0, CALL), instruction(1, Location("b.h", 2, Location("a.cu", 8)), opcode),
+        other = Location("b.h", 2, Location("a.cu", 8))
+        code = [instruction(0, CALL), instruction(1, other, opcode),
                 instruction(2, Location("b.h", 2, CALL), opcode)]  # fmt: skip
         assert left(code, {0, 1}) == NeverRun(told, told)
 
@@ -75,7 +78,8 @@ def test_a_call_that_never_ran_is_told_by_its_line_where_it_makes_something() ->
 def test_what_may_make_scores_weights_or_outputs(
     opcode: str, operands: tuple[object, ...], makes: bool
 ) -> None:
-    code = [instruction(0, Location("a.cu", 1), "mov.u64", Register("%zero"), Immediate(0)),
-            instruction(1, Location("a.cu", 1), "ld.param.u64", A), instruction(2, Location("a.cu", 1), "ld.global.f32", B),
+    first = Location("a.cu", 1)
+    code = [instruction(0, first, "mov.u64", Register("%zero"), Immediate(0)),
+            instruction(1, first, "ld.param.u64", A), instruction(2, first, "ld.global.f32", B),
             instruction(3, Location("a.cu", 7), opcode, *operands)]  # fmt: skip
     assert left(code, {0, 1, 2}) == NeverRun("a.cu:7", "a.cu:7" if makes else "")

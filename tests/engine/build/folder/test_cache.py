@@ -21,4 +21,6 @@ def test_what_cannot_be_written_is_told_with_the_folder(
 ) -> None:
     with pytest.raises(StoreError, match=words) as error, locked(tmp_path / "a", None):
         raise OSError(code, os.strerror(code))
-    assert str(tmp_path / "a") in error.value.message and "XDG_CACHE_HOME" in (error.value.fix or "")
+    assert str(tmp_path / "a") in error.value.message and "XDG_CACHE_HOME" in (
+        error.value.fix or ""
+    )

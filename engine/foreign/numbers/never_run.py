@@ -1,7 +1,7 @@
 """Lines of a kernel that no case came to: a pass says nothing of them.
 
-A line is taken apart by the calls that it was inlined through, and not by the copies that a compiler
-makes of it (a loop's unrolled body and its rest): what is written in the source is at all of them.
+A line is taken apart by the calls that it was inlined through, and not by the copies that a
+compiler makes of it (a loop's unrolled body and its rest): what the source says there is in all.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.foreign.numbers.where import Where, listed
-from engine.foreign.record import Executed
 from engine.ptx.syntax import Immediate, Instruction, Module, Register, Vector, registers
 
 # What scores, weights and outputs are made by: products, of matrices and of floats, exponentials.
@@ -39,12 +38,18 @@ class NeverRun:
         return f"; never run: {self.lines}" if self.lines else ""
 
 
-def never_run(module: Module, launches: Iterable[Executed], where: Where) -> NeverRun:
+def never_run(
+    module: Module, launches: Iterable[tuple[str, frozenset[int]]], where: Where
+) -> NeverRun:
     """The lines at which nothing was executed by any of the launches, and those at which nothing
-    was of what may make scores, weights or outputs."""
+    was of what may make scores, weights or outputs.
+
+    Args:
+        launches: of each the kernel and the PTX lines that it came to.
+    """
     ran: dict[str, frozenset[int]] = {}
-    for launch in launches:
-        ran[launch.kernel] = ran.get(launch.kernel, frozenset()) | launch.ran
+    for kernel, lines_of_it in launches:
+        ran[kernel] = ran.get(kernel, frozenset()) | lines_of_it
     left: set[str] = set()
     making: set[str] = set()
     for name, came in ran.items():
