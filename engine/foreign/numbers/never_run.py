@@ -57,12 +57,12 @@ def never_run(
         known = {id(at.source): at for at in code}  # few, of many instructions
         places = {p: (at.source, where(at).line) for p, at in known.items()}
         seen = {id(at.source) for at in code if at.line in came}
-        run, seen_lines = ({places[p][part] for p in seen} for part in (0, 1))
+        run, run_lines = {places[p][0] for p in seen}, {places[p][1] for p in seen}
         lines = {p: line for p, (at, line) in places.items() if at is not None and at not in run}
         made = _makers(code)
         some = {lines[id(at.source)] for at in code if id(at.source) in lines and _makes(at, made)}
         making |= some
-        left |= some | (set(lines.values()) - seen_lines)
+        left |= some | (set(lines.values()) - run_lines)
     return NeverRun(_words(left), _words(making))
 
 
