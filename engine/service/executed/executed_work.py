@@ -333,7 +333,7 @@ class ExecutedWork(Work):
                 yield from self._fewer_tiles(edits, ran, recipe)
                 return
         ends = [[g] for g in islice(guards(self.places, self.files()), MOST_GUARDS)]
-        ends += [both for both in [at_rows(self.places)] if both]
+        ends += [both for both in [at_rows(self.places, self.files())] if both]
         for edits in plans[::-1]:
             wrong = self._wrong_cases(edits, recipe)
             may = any(empty_rows(recipe, complete(self.launcher(recipe), s)) for s in wrong)

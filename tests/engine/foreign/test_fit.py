@@ -18,7 +18,7 @@ from engine.foreign.probe.fit import (
 
 
 def evaluated(text: str, **names: int) -> int:
-    return int(eval(text.replace("/", "//").replace("(const int[]){", "(").replace("}[", ",)["),
+    return int(eval(text.replace("@", "e").replace("/", "//").replace("(const int[]){", "(").replace("}[", ",)["),
                     {"int": int}, names))  # fmt: skip
 
 
