@@ -198,6 +198,7 @@ def judge_build(was: BuildResult, now: BuildResult) -> Found:
     problems = compare(was, now)
     details["problems"] = [p.to_json() for p in problems]
     if problems:
+        details |= {"fix": problems[0].fix} if problems[0].fix else {}
         return Found(False, str(problems[0]).removeprefix(f"{KEY} "), details)
     return Found(True, _uses(was, now), details)
 

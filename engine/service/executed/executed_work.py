@@ -642,7 +642,8 @@ class ExecutedWork(Work):
         command = ["nvcc", f"-arch={flags.arch}", *given, *flags.more, "-c", kept.source.name]
         readme = adapted_text(
             self.package.name, kept.source.name, declaration(author, kept.launcher),
-            shlex.join(command), recipe, level, self.state.verdicts,
+            shlex.join(command), recipe,
+            any(p.means == "lse" for p in self.launcher(recipe).outputs), level, self.state.verdicts,
             changed_lines(self.files(), changed),
         )  # fmt: skip
         out["README.md"] = readme.encode("utf-8", "surrogateescape")
