@@ -37,8 +37,9 @@ from engine.transfer.logic import factored, negate
 
 X = Name("x")
 COORDINATES = {"b": "batch", "h": "head", "i": "row", "j": "key"}
-# No names that a recipe may have: a scaled score, and what brings the element to it; how far a key is
-# ahead of its row, or of the last row's own keys where the two lengths differ, and the same as a float.
+# No names that a recipe may have: a scaled score, and what brings the element to it; how far a key
+# is ahead of its row, or of the last row's own keys where the two lengths differ, and the same as a
+# float.
 SCORE, TO_SCORE = Name("scale * x"), Name("to scale * x")
 AHEAD, FLOATED = Name("j - i"), Name("float(j - i)")
 SIZES = ("B", "Hq", "Hkv", "Nq", "Nk", "D", "Dv")
@@ -72,7 +73,7 @@ class Written:
 
 
 def masked_or_scored(recipe: Recipe) -> tuple[Expr | None, Expr | None]:
-    """What becomes of a scaled score `SCORE` (None: nothing), and which pairs are dropped (None: none).
+    """What becomes of `SCORE` (None: nothing), and which pairs are dropped (None: none).
 
     Raises:
         TransferError: the recipe asks for what is no edit of a score.

@@ -1,8 +1,8 @@
 """The first wrong op of a target that computes other numbers than its spec.
 
 One-hot V gives back every weight of the target. Their zero pattern shows a wrong mask or schedule,
-which are blamed where evaluating them at that pair gives the same; their ratios within a row a wrong
-score, their sum a wrong normaliser; what is left is LSE. Each of these has its op in the program.
+which are blamed where evaluating them at that pair gives the same; their ratios within a row show a
+wrong score, their sum a wrong normaliser; what is left is LSE. Each has its op in the program.
 """
 
 from __future__ import annotations

@@ -103,8 +103,12 @@ def test_a_score_is_capped_in_the_unit_of_the_place() -> None:
 
 def test_only_names_of_ours_give_way_to_names_of_the_source() -> None:
     """The element is the source's own text: `e`, `i` and `n` there are its loop's counters."""
-    own = replace(SCALAR, variable="s[n][e]", element="s[n][e]",
-                  coordinates={"b": "b", "h": "h", "i": "m0 + (e >> 1) * 8", "j": "i * 32 + x"})
+    own = replace(
+        SCALAR,
+        variable="s[n][e]",
+        element="s[n][e]",
+        coordinates={"b": "b", "h": "h", "i": "m0 + (e >> 1) * 8", "j": "i * 32 + x"},
+    )
     made = recipe("50.0 * tanh(x * rsqrt(D) / 50.0)")
     source = "int e, n, i, x, row, key;"
     assert text(made, own, source, equal=True) == textwrap.dedent("""\
@@ -114,8 +118,12 @@ def test_only_names_of_ours_give_way_to_names_of_the_source() -> None:
           s[n][e] = 50.0f * tanhf(s[n][e] / 50.0f);
           if (key_ > row_) s[n][e] = -INFINITY;
         }""")
-    rows = replace(own, elements=2, element="s[n][e][@]",
-                   coordinates={**own.coordinates, "i": "m0 + e + @ * 8"})
+    rows = replace(
+        own,
+        elements=2,
+        element="s[n][e][@]",
+        coordinates={**own.coordinates, "i": "m0 + e + @ * 8"},
+    )
     capped = text(made, rows, source, equal=True)
     assert "for (int e_ = 0; e_ < 2; ++e_) {" in capped
     assert "s[n][e][e_] = 50.0f * tanhf(s[n][e][e_] / 50.0f);" in capped

@@ -69,7 +69,10 @@ def test_where_probing_tried_both_they_are_guarded_there(tmp_path: Path) -> None
     files = {file: b"int e; // e_"}
     assert at_rows(replace(found, rows=(most,)), files) == []
     assert [(e.start, e.text) for e in at_rows(replace(found, rows=(most, whole)), files)] == [
-        (40, "\n    for (int e_ = 0; e_ < 2; ++e_) "
-             "if (most[r][e_] == -INFINITY) most[r][e_] = 0.0f;"),
+        (
+            40,
+            "\n    for (int e_ = 0; e_ < 2; ++e_) "
+            "if (most[r][e_] == -INFINITY) most[r][e_] = 0.0f;",
+        ),
         (90, "\n  if (sum == 0.0f) sum = 1.0f;"),
     ]
