@@ -88,7 +88,7 @@ def test_a_kernel_is_adapted_in_its_own_source(
         "pass", "pass", "pass", "not_run",
     ]  # fmt: skip
     assert "at the sizes that were run: B 1, Hq 2, N 64, D 8" in rows["lifted"]["reason"]
-    assert "at the sizes that were run: the same 2 cases; B 1, " in rows["target"]["reason"]
+    assert "at the sizes that were run: the same 4 cases" in rows["target"]["reason"]
     assert "scores stand where they stood, once each" in rows["lowered"]["reason"]
     patch = (tmp_path / "adapted" / "target.patch").read_text()
     assert "+        dot += slopes[head] * (key - row);\n" in patch
