@@ -85,7 +85,8 @@ def _mask(
     module, kept, should = subject.module, got != 0, want != 0
     b, h, i, j = (int(x) for x in (kept != should).nonzero()[0])
     wanted = bool(should[b, h, i, j])
-    example = {"b": b, "h": h, "i": i, "j": j, "expected": wanted, "got": not wanted}
+    example: dict[str, float] = {"b": b, "h": h, "i": i, "j": j}
+    example |= {"expected": wanted, "got": not wanted}
     path, predicate = _keep(module, site)
     known = _defined(module, site)
     verdict = _holds(predicate, {"b": b, "h": h, "i": i, "j": j}, found, sizes, known)
