@@ -85,7 +85,8 @@ def judge_run(asked: Asked, child: Child, said: Said) -> Ran:
             threads = launch.block[0] * launch.block[1] * launch.block[2]
             launches[function_name(launch.kernel)] = Launch(launch.shared, threads)
         rows.append(_row(checked, len(findings), done) | ({"wrong": bad} if bad else {}))
-        said(f"{checked.case}: {_words(checked, len(findings))}")
+        said(f"case {len(rows)}: {checked.case}: {_words(checked, len(findings))}")
+    said(f"{len(rows)} cases executed")
     details: dict[str, Any] = {"how": "run at these sizes", "cases": rows, "instructions": work}
     name = asked.reference.name
     if wrong:
@@ -94,8 +95,7 @@ def judge_run(asked: Asked, child: Child, said: Said) -> Ran:
     if not compared:
         reason = f"no case could be compared with {name}"
         return Ran(Found(False, reason, details), launches, work, time.monotonic() - begin)
-    sizes = "; ".join(str(row["case"]) for row in rows if row["compared"])
-    reason = f"executed as PTX it equals {name} at the sizes that were run: {sizes}"
+    reason = f"executed as PTX it equals {name} at the sizes that were run: {_sizes(rows)}"
     if skipped := _skipped(rows):
         reason += f"; {skipped}"
     left = never_run_in(ran, asked.source)
@@ -104,6 +104,23 @@ def judge_run(asked: Asked, child: Child, said: Said) -> Ran:
         reason += left.remark
     seconds = time.monotonic() - begin
     return Ran(Found(True, reason, details), launches, work, seconds, not_launched, never_run=left)
+
+
+def _sizes(rows: Sequence[Mapping[str, Any]]) -> str:
+    return "; ".join(str(row["case"]) for row in rows if row["compared"])
+
+
+def shorter_than(found: Found, first: Sequence[Mapping[str, Any]]) -> Found:
+    """A pass that does not list again the cases that another verdict's rows have."""
+    rows = found.details.get("cases", ())
+    known = [row["case"] for row in first if row["compared"]]
+    again = {row["case"] for row in rows if row["compared"]}
+    if not found.ok or not known or not again.issuperset(known):
+        return found
+    more = [row for row in rows if row["case"] not in known]
+    same = f"the same {len(known)} cases" if len(known) > 1 else "the same case"
+    words = "; ".join(filter(None, (same, _sizes(more))))
+    return replace(found, reason=found.reason.replace(_sizes(rows), words, 1))
 
 
 def _row(checked: Checked, findings: int, work: int) -> dict[str, Any]:
@@ -207,6 +224,7 @@ def judge_build(was: BuildResult, now: BuildResult) -> Found:
     problems = compare(was, now)
     details["problems"] = [p.to_json() for p in problems]
     if problems:
+        details |= {"fix": problems[0].fix} if problems[0].fix else {}
         return Found(False, str(problems[0]).removeprefix(f"{KEY} "), details)
     return Found(True, _uses(was, now), details)
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from engine.markdown import prose
+from engine.spec.recipes.kept_pairs import EXAMPLES
 from engine.types import Gate, Level, Verdict, VerdictKind
 from engine.types.trust import rests_on
 
@@ -172,7 +173,7 @@ def speed(verdicts: Sequence[Verdict]) -> str:
     if not isinstance(guess, Mapping) or guess.get("problem") or not guess.get("us"):
         return "nothing was timed."
     calls = int(guess.get("attentions", 1))
-    example = "with example values of what its mask reads, " if guess.get("examples") else ""
+    example = f"by {EXAMPLES}, " if guess.get("examples") else ""
     return (
         f"predicted by a model, not measured: {example}{guess['us']:,.0f} us on an "
         f"{prose(str(guess.get('where')))}. Predicted for the kernel before the edit, which "

@@ -55,6 +55,7 @@ from engine.graft.judge import (
     judge_bytes,
     judge_cases,
     judge_run,
+    shorter_than,
 )
 from engine.graft.kept import found_json, read_found
 from engine.graft.kernel import ExecutedKernel, same_layout
@@ -339,7 +340,7 @@ class ExecutedWork(Work):
                 yield from self._fewer_tiles(edits, ran, recipe)
                 return
         ends = [[g] for g in islice(guards(self.places, self.files()), MOST_GUARDS)]
-        ends += [both for both in [at_rows(self.places)] if both]
+        ends += [both for both in [at_rows(self.places, self.files())] if both]
         for edits in plans[::-1]:
             wrong = self._wrong_cases(edits, recipe)
             may = any(empty_rows(recipe, complete(self.launcher(recipe), s)) for s in wrong)
@@ -523,9 +524,10 @@ class ExecutedWork(Work):
 
     def _with_work(self, found: Found) -> Found:
         """With what was executed of the author's source and of the patched one, in the cases that
-        both were run in."""
+        both were run in, which G1 has listed."""
         first = self.state.verdict(Gate.G1)
         rows = first.details.get("cases", ()) if first is not None else ()
+        found = shorter_than(found, rows)
         was = {r["case"]: int(r["instructions"]) for r in rows}
         now = {r["case"]: int(r["instructions"]) for r in found.details.get("cases", ())}
         both = was.keys() & now.keys()
@@ -648,7 +650,8 @@ class ExecutedWork(Work):
         command = ["nvcc", f"-arch={flags.arch}", *given, *flags.more, "-c", kept.source.name]
         readme = adapted_text(
             self.package.name, kept.source.name, declaration(author, kept.launcher),
-            shlex.join(command), recipe, level, self.state.verdicts,
+            shlex.join(command), recipe, "lse" in (p.means for p in self.launcher(recipe).outputs),
+            level, self.state.verdicts,
             changed_lines(self.files(), changed),
         )  # fmt: skip
         out["README.md"] = readme.encode("utf-8", "surrogateescape")
