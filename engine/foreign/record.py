@@ -308,7 +308,7 @@ def _do(
         name = event["kernel"]
         launch = Launch(name, tuple(event["grid"]), tuple(event["block"]), event["shared"],
                         bytes.fromhex(event["parameters"]), event["allowed"],
-                        compiled.registers.get(name, 0))  # fmt: skip
+                        compiled.registers.get(name, 0), event["cooperative"])  # fmt: skip
         if observer is not None:
             observer.launch = len(launches)
         done = run_kernel(compiled.module, launch, tensors, observer=observer, own=process.own)

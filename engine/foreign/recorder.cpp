@@ -88,7 +88,7 @@ const std::map<std::string, Parameters>& parameters() {
 }
 
 void launch(const void* function, dim3 grid, dim3 block, void** arguments, size_t shared,
-            cudaStream_t stream) {
+            cudaStream_t stream, bool cooperative = false) {
   const std::string& name = kernel_names()[function];
   auto found = parameters().find(name);
   size_t total = 0;
@@ -101,9 +101,10 @@ void launch(const void* function, dim3 grid, dim3 block, void** arguments, size_
   fprintf(record(),
           "{\"event\": \"launch\", \"kernel\": \"%s\", \"grid\": [%u, %u, %u], "
           "\"block\": [%u, %u, %u], \"shared\": %zu, \"allowed\": %d, \"stream\": %zu, "
-          "\"parameters\": \"",
+          "\"cooperative\": %s, \"parameters\": \"",
           name.c_str(), grid.x, grid.y, grid.z, block.x, block.y, block.z, shared,
-          dynamic_shared[function], reinterpret_cast<size_t>(stream));
+          dynamic_shared[function], reinterpret_cast<size_t>(stream),
+          cooperative ? "true" : "false");
   hexadecimal(block_of.data(), block_of.size());
   fprintf(record(), "\"}\n");
   fflush(record());
@@ -189,13 +190,16 @@ cudaError_t cudaLaunchKernel(const void* function, dim3 grid, dim3 block, void**
 }
 cudaError_t cudaLaunchCooperativeKernel(const void* function, dim3 grid, dim3 block,
                                         void** arguments, size_t shared, cudaStream_t stream) {
-  launch(function, grid, block, arguments, shared, stream);
+  launch(function, grid, block, arguments, shared, stream, true);
   return cudaSuccess;
 }
 cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* function,
                                 void** arguments) {
+  bool cooperative = false;
   for (unsigned i = 0; i < config->numAttrs; i++)
-    if (config->attrs[i].id == cudaLaunchAttributeClusterDimension) {
+    if (config->attrs[i].id == cudaLaunchAttributeCooperative) {
+      cooperative = config->attrs[i].val.cooperative;
+    } else if (config->attrs[i].id == cudaLaunchAttributeClusterDimension) {
       const auto& cluster = config->attrs[i].val.clusterDim;
       if (cluster.x * cluster.y * cluster.z != 1) {
         refuse(("a cluster of " + std::to_string(cluster.x * cluster.y * cluster.z) + " blocks").c_str());
@@ -203,7 +207,7 @@ cudaError_t cudaLaunchKernelExC(const cudaLaunchConfig_t* config, const void* fu
       }
     }
   launch(function, config->gridDim, config->blockDim, arguments, config->dynamicSmemBytes,
-         config->stream);
+         config->stream, cooperative);
   return cudaSuccess;
 }
 

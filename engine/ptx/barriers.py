@@ -9,7 +9,7 @@ import numpy as np
 
 from engine.ptx.lanes import WARP, Lanes
 from engine.ptx.machine import Key, Machine, Outcome, Park
-from engine.ptx.ordering import Clock
+from engine.ptx.ordering import THREADS, Clock
 from engine.ptx.syntax import Instruction
 
 Array = np.ndarray[Any, Any]
@@ -26,15 +26,23 @@ class _Phase:
     waiting: list[int] = field(default_factory=list)
     number: int = 0
     came: dict[int, Instruction] = field(default_factory=dict)  # where each warp's lanes did
+    # Of a phase with a count, who arrived: warps, the epochs that ended there, and where.
+    by: list[tuple[Array, Array, Instruction]] = field(default_factory=list)
 
 
 class Barriers:
-    """bar.sync, bar.arrive (PTX ISA, "bar"): a count of threads, by whole warps."""
+    """bar.sync, bar.arrive (PTX ISA, "bar"): a count of threads, by whole warps.
+
+    A phase ends with the arrival that makes its count full; the next one is of the next phase. Who
+    comes to a phase with a count has to be told by order: of a warp that does not know of each
+    arrival of the phase before, nothing says that it does not come in the place of one of them.
+    """
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.open: dict[tuple[int, int], _Phase] = {}
         self.uses: dict[tuple[int, int], int] = {}
+        self.last: dict[tuple[int, int], _Phase] = {}  # the phase before
         machine.on_exit = self.look_again
 
     def arrive(
@@ -56,23 +64,65 @@ class Barriers:
             here = (blocks == block) & (number == name)
             self._check(lanes, here, name, expected, at)
             count = None if expected is None else int(expected[here][0])
-            threads = lanes.threads[here]
-            phase = self._phase(block, name, count, at, lanes)
-            warps, many = np.unique(threads // WARP, return_counts=True)
-            if aligned:
-                self._apart(warps, many, phase, at)
-            machine.clocks.release(warps, phase.clock)
-            # Barriers with a count are of whole warps: ended threads count as arrived.
-            phase.arrived += len(threads) if count is None else WARP * len(warps)
-            if waits:
-                phase.waiting += [int(w) for w in warps]
-            if not self._complete(block, name) and waits:
-                waiting |= here
-                for thread in np.flatnonzero(here):
-                    keys[int(thread)] = ("bar", block, name, phase.number)
+            while here.any():
+                phase = self._phase(block, name, count, at, lanes)
+                now = self._fit(lanes, here, phase)
+                if not self._come(block, name, phase, lanes.threads[now], waits, at) and waits:
+                    waiting |= now
+                    for thread in np.flatnonzero(now):
+                        keys[int(thread)] = ("bar", block, name, phase.number)
+                here &= ~now
         if not waiting.any():
             return None
         return Park(waiting, [keys.get(k, ()) for k in range(len(lanes))], False)
+
+    def _fit(self, lanes: Lanes, here: Array, phase: _Phase) -> Array:
+        """Of lanes that come at once those of the warps that make the phase's count full."""
+        if phase.expected is None:
+            return here
+        warps = np.unique(lanes.warp_of[here])
+        room = max((phase.expected - phase.arrived) // WARP, 1)
+        return here if len(warps) <= room else here & (lanes.warp_of < warps[room])
+
+    def _come(
+        self, block: int, name: int, phase: _Phase, threads: Array, waits: bool, at: Instruction
+    ) -> bool:
+        """Threads of a block arrive; whether the phase is complete."""
+        clocks = self.machine.clocks
+        warps, many = np.unique(threads // WARP, return_counts=True)
+        if at.name == "bar" or at.has("aligned"):
+            self._apart(warps, many, phase, at)
+        if phase.expected is not None:
+            self._told_apart(block, name, warps, at)
+        clocks.release(warps, phase.clock)
+        if phase.expected is not None:
+            own = clocks.agent(THREADS, warps)
+            phase.by.append((own, clocks.known[warps, own], at))
+        # Barriers with a count are of whole warps: ended threads count as arrived.
+        phase.arrived += len(threads) if phase.expected is None else WARP * len(warps)
+        if waits:
+            phase.waiting += [int(w) for w in warps]
+        return self._complete(block, name)
+
+    def _told_apart(self, block: int, name: int, warps: Array, at: Instruction) -> None:
+        """A finding where a warp may as well arrive in the phase before, in another's place. A
+        phase of one warp is whose it is."""
+        last = self.last.get((block, name))
+        if last is None or last.arrived == WARP:
+            return
+        known = self.machine.clocks.known
+        for others, epochs, there in last.by:
+            apart = known[warps[:, None], others] < epochs
+            if np.count_nonzero(apart):
+                mine, other = (int(k[0]) for k in np.nonzero(apart))
+                first = block * self.machine.threads // WARP
+                words = (
+                    f"barrier {name} is full with {last.arrived} threads, and more come: nothing "
+                    f"says that warp {int(warps[mine]) - first} does not arrive in the place of "
+                    f"warp {int(others[other])}"
+                )
+                thread = int(warps[mine]) * WARP
+                self.machine.memory.report("barrier misuse", at, words, thread, there)
 
     def _check(
         self, lanes: Lanes, here: Array, name: int, expected: Array | None, at: Instruction
@@ -123,6 +173,8 @@ class Barriers:
         if phase.arrived < expected:
             return False
         del self.open[block, name]
+        if phase.expected is not None:
+            self.last[block, name] = phase
         if phase.waiting:
             machine.clocks.acquire(np.array(phase.waiting), phase.clock)
         machine.wake(("bar", block, name, phase.number))

@@ -29,10 +29,11 @@ Decoder = Callable[["Site"], Run]
 
 
 class Site:
-    """One instruction in one machine: what its decoder reads operands and modifiers from."""
+    """One instruction in one machine, the `place`-th of the kernel: what its decoder reads operands
+    and modifiers from."""
 
-    def __init__(self, machine: Machine, at: Instruction) -> None:
-        self.machine, self.at = machine, at
+    def __init__(self, machine: Machine, at: Instruction, place: int) -> None:
+        self.machine, self.at, self.place = machine, at, place
         self.registers: Registers = machine.registers
 
     @property
@@ -126,7 +127,7 @@ def decode(
         table |= family
     out: list[Run] = []
     for place, at in enumerate(machine.kernel.code):
-        site = Site(machine, at)
+        site = Site(machine, at, place)
         decoder = table.get(at.name)
         if decoder is None:
             raise site.refuse("this instruction is not executed yet")

@@ -57,6 +57,7 @@ KINDS = {
     "early read": "an asynchronous copy or matmul had not been waited for",
     "missing proxy fence": "the asynchronous proxy reads what no fence.proxy.async made visible",
     "missing wgmma fence": "a matmul takes registers that were written since the last wgmma.fence",
+    "no tensor map": "a bulk copy is given an address at which no tensor map is, or none may be",
     "too many resources": "threads, shared memory or registers that a block cannot have",
     "input written": "an input of the launcher is another one after it",
     "undefined value": "a value that nothing wrote decides an address, a branch or an output",

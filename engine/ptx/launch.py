@@ -45,8 +45,10 @@ FAMILIES = (arithmetic.OPS, bits.OPS, functions.OPS, convert.OPS, compare.OPS, d
             wmma.OPS)  # fmt: skip
 PURE = frozenset({"mov", *arithmetic.OPS, *bits.OPS, *functions.OPS, *convert.OPS, *compare.OPS})
 MOST_THREADS = 4096  # that execute together: with more, it is numpy's own loops that take the time
-# Their number times the bytes of a block's shared memory, of which each warp's accesses are noted.
-MOST_NOTED = 1 << 28
+# Their number times the bytes of a block's shared memory, of which each warp's accesses are noted,
+# an eighth of it in bytes; and where all blocks have to execute together.
+MOST_NOTED, MOST_COOPERATIVE = 1 << 28, 1 << 33
+MOST_COOPERATIVE_THREADS = 1 << 17
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,7 @@ class Launch:
         allowed: of which the launcher asked for so much (cudaFuncSetAttribute); 0: it did not ask;
             None: whether it did is not looked at.
         registers: of a thread, as ptxas gives them; 0: it was not asked.
+        cooperative: all blocks are there at once, and may wait for each other.
     """
 
     kernel: str
@@ -68,6 +71,7 @@ class Launch:
     parameters: bytes
     allowed: int | None = None
     registers: int = 0
+    cooperative: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +156,25 @@ def run(
 
 
 def _together(module: Module, kernel: Kernel, launch: Launch) -> int:
-    """How many blocks execute together."""
+    """How many blocks execute together.
+
+    Raises:
+        InputError: for a cooperative launch (CUDA C++ Programming Guide, "Grid Synchronization")
+            of more than can.
+    """
     threads, shared = whole_warps(launch), launch.shared + _static(module, kernel)[1]
+    if launch.cooperative:
+        total = math.prod(launch.grid)
+        many, noted = total * threads, total * threads * shared
+        if many > MOST_COOPERATIVE_THREADS or noted > MOST_COOPERATIVE:
+            raise InputError(
+                f"{kernel.name}: a cooperative launch of {total} blocks of {threads} threads with "
+                f"{shared} bytes of shared memory: all of them have to execute together, and the "
+                "machine has no room for so many",
+                fix=f"give smaller sizes: up to {MOST_COOPERATIVE_THREADS} threads in all, and "
+                f"{MOST_COOPERATIVE >> 20} MiB of threads times shared bytes",
+            )
+        return total
     return max(1, min(MOST_THREADS // threads, MOST_NOTED // max(threads * shared, 1)))
 
 

@@ -32,6 +32,11 @@ class MBarrier:
     bytes: int = 0
     phase: int = 0
 
+    def over(self, phase: int, by_parity: bool) -> bool:
+        """Whether a phase, by its parity or its number, is complete."""
+        one = 1 if by_parity else -1
+        return self.phase & one != phase & one
+
 
 class MBarriers:
     """All objects, by block and address in shared memory."""
@@ -39,6 +44,8 @@ class MBarriers:
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.at: dict[tuple[int, int], MBarrier] = {}
+        # Waits that were without success once: PTX line, warp, and object.
+        self.failed: set[tuple[int, int, tuple[int, int]]] = set()
 
     def place(self, lanes: Lanes, address: Array, at: Instruction) -> list[tuple[int, int]]:
         """Block and address of each lane's object, with the address checked."""
@@ -145,21 +152,42 @@ class MBarriers:
         self.machine.wake(("mbarrier", *key))
 
     def test(
-        self, lanes: Lanes, address: Array, phase: Array, by_parity: bool, at: Instruction
-    ) -> Array:
-        """Whether a phase, by its parity or its number, is complete, for each lane; those who see
-        so acquire it."""
+        self, lanes: Lanes, address: Array, phase: Array, by_parity: bool, at: Instruction,
+        failed: Array | None = None,
+    ) -> Array:  # fmt: skip
+        """Whether a phase, by its parity or its number, is complete, for each lane but those that
+        `failed`; those who see so acquire it."""
         self.uses(lanes, address, at)
         out = np.zeros(len(lanes), np.bool_)
         warps = lanes.warp_of
         for k, key in enumerate(self.place(lanes, address, at)):
             barrier = self.find(key, lanes, at)
-            now = 0 if barrier is None else barrier.phase & 1 if by_parity else barrier.phase
-            if barrier is None or now == int(phase[k]) & (1 if by_parity else -1):
+            if barrier is None or not barrier.over(int(phase[k]), by_parity):
+                continue
+            if failed is not None and failed[k]:
                 continue
             out[k] = True
             if not k or warps[k] != warps[k - 1]:
                 self.machine.clocks.acquire(warps[k : k + 1], barrier.done)
+        return out
+
+    def fail(
+        self, lanes: Lanes, address: Array, phase: Array, by_parity: bool, at: Instruction
+    ) -> Array:
+        """The lanes that see a phase that is not complete, the first time that their warp tests
+        this object here: all for whom nothing orders its completion before."""
+        out = np.zeros(len(lanes), np.bool_)
+        known, now = self.machine.clocks.known, set()
+        warps = lanes.warp_of.tolist()
+        for k, (warp, key) in enumerate(zip(warps, self.place(lanes, address, at), strict=False)):
+            barrier, here = self.at.get(key), (at.line, warp, key)
+            if barrier is None or here in self.failed:
+                continue
+            over = barrier.over(int(phase[k]), by_parity)
+            if not over or (barrier.done.known > known[warp]).any():
+                out[k] = True
+                now.add(here)
+        self.failed |= now
         return out
 
     def park(self, lanes: Lanes, waiting: Array, address: Array, at: Instruction) -> Outcome:

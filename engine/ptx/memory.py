@@ -305,6 +305,20 @@ class Memory:
             self.order(space, offset, size, lanes, at, False, lane=lane, strong=flag)
         return space, offset, inside
 
+    def unwritten(self, offset: Values, size: int, lanes: Lanes, at: Instruction) -> None:
+        """A finding where a load that takes global memory for read-only, for as long as the kernel
+        runs (PTX ISA, "ld.global.nc"), reads what the kernel wrote."""
+        history, each = self.history["global"], max(size // self.granule, 1)
+        granules = offset >> self.shift
+        if each > 1:
+            granules = (granules[:, None] + self.counted[:each]).reshape(-1)
+        wrote = history.writer.take(granules) >= 0
+        if np.count_nonzero(wrote):
+            k = int(wrote.argmax())
+            words = "reads what the kernel wrote, by a load for what no kernel writes (__ldg)"
+            line = int(history.write_line[granules[k]])
+            self.report("race", at, words, int(lanes.threads[k // each]), self.lines.get(line))
+
     def meet_warps(
         self, space: str, offset: Values, lanes: Lanes, at: Instruction, reads: bool, writes: bool
     ) -> bool:

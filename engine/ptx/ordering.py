@@ -7,7 +7,8 @@ warp has learnt the other's epoch. "Not landed yet" and "not ordered" are one ch
 
 What generic accesses wrote is visible to the asynchronous proxy (bulk copies, wgmma operands in
 shared memory) only after a fence.proxy.async (PTX ISA, "Proxies"). A second clock, `fenced`, says
-which epochs are: a fence makes it the warp's clock, and barriers pass both on.
+which epochs are in shared memory, `fenced_global` which in global memory (of what the block wrote
+itself): a fence makes them the warp's clock, and barriers pass all on.
 
 Lanes of one warp are ordered by a barrier or a __syncwarp alone (PTX ISA, "Memory Consistency
 Model"; CUDA C++ Programming Guide, "Independent Thread Scheduling"): what a warp did in its epoch
@@ -35,12 +36,12 @@ ONE, MOST = np.array(1, np.int32), np.array(63, np.uint32)
 
 
 class Clock:
-    """What is known of each agent's epochs, which of them the asynchronous proxy sees, and which
-    other blocks may see: rows of one array."""
+    """What is known of each agent's epochs, which of them the asynchronous proxy sees in shared and
+    in global memory, and which other blocks may see: rows of one array."""
 
     def __init__(self, agents: int) -> None:
-        self.all = np.zeros((3, agents), np.int32)
-        self.known, self.fenced, self.offered = self.all
+        self.all = np.zeros((4, agents), np.int32)
+        self.known, self.fenced, self.fenced_global, self.offered = self.all
 
 
 class Clocks:
@@ -56,8 +57,8 @@ class Clocks:
         self.between = between
         self.blocks, self.per_block, self.first_block = blocks, warps, first_block
         self.agents = 4 * warps
-        self.all = np.zeros((3, blocks * warps, self.agents), np.int32)  # as `Clock` has them
-        self.known, self.fenced, self.offered = self.all
+        self.all = np.zeros((4, blocks * warps, self.agents), np.int32)  # as `Clock` has them
+        self.known, self.fenced, self.fenced_global, self.offered = self.all
         self.knows = self.known.reshape(-1)
         # The epoch in which an agent's accesses are made: beyond what anyone has learnt.
         self.epoch = np.ones((blocks, self.agents), np.int32)
@@ -83,13 +84,15 @@ class Clocks:
     def empty(self) -> Clock:
         return Clock(self.agents)
 
-    def fence(self, warps: Array) -> None:
-        """fence.proxy.async: what the warps did and know is visible to the asynchronous proxy.
+    def fence(self, warps: Array, near: bool, far: bool) -> None:
+        """fence.proxy.async: what the warps did and know is visible to the asynchronous proxy, in
+        shared memory (`near`) and in global memory (`far`).
 
         What they write from here on is of a new epoch, which this fence says nothing of.
         """
         self.advance(THREADS, warps)
-        self.fenced[warps] = np.maximum(self.fenced[warps], self.known[warps])
+        for fenced in (self.fenced,) * near + (self.fenced_global,) * far:
+            fenced[warps] = np.maximum(fenced[warps], self.known[warps])
 
     def fence_gpu(self, warps: Array) -> None:
         """A fence of the whole GPU, for what other blocks know of these warps."""
@@ -245,7 +248,11 @@ class History:
         """The first granule that the asynchronous proxy reads, and that no fence made visible."""
         writer = self.writer[at]
         generic = (writer >= 0) & (writer < 2 * self.clocks.per_block)
-        seen = self.clocks.fenced.take(party.row + writer)
+        fenced = self.clocks.fenced
+        if self.shared:  # what other blocks fenced is not known
+            generic &= self.write_block[at] == party.block
+            fenced = self.clocks.fenced_global
+        seen = fenced.take(party.row + writer)
         bad = generic & (self.write_stamp[at] >> LANES > seen)
         if not np.count_nonzero(bad):
             return None
@@ -259,7 +266,7 @@ class History:
         conflict = self._writes(at, party, strong)
         if strong:
             return conflict
-        if conflict is None and proxy and not self.shared:
+        if conflict is None and proxy:
             conflict = self._unfenced(at, party)
         if self.shared:
             before = self.read_block[at]

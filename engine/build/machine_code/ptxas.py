@@ -111,7 +111,7 @@ def parse_threads(ptx: str) -> dict[str, int]:
 def function_name(symbol: str) -> str:
     """The plain name in a mangled symbol: `_Z9flash_fwdI...` -> `flash_fwd` (the last of a nested
     name); the symbol itself where it is not mangled so."""
-    found = re.match(r"_ZN?(?:K?)", symbol)
+    found = re.match(r"_Z(N?)K?", symbol)
     if not found:
         return symbol
     at, name = found.end(), ""
@@ -120,6 +120,8 @@ def function_name(symbol: str) -> str:
         at = begin + int(length[0])
         if not symbol[begin:at].startswith("_GLOBAL__N_"):
             name = symbol[begin:at]
+        if not found[1]:  # what follows are types of parameters
+            break
     return name or symbol
 
 

@@ -18,7 +18,7 @@ from engine.ptx.isa import copies
 from engine.ptx.isa.data import CACHE
 from engine.ptx.lanes import Lanes
 from engine.ptx.machine import Machine, Run
-from engine.ptx.memory import PARAM, SHARED
+from engine.ptx.memory import LOCAL, PARAM, SHARED
 from engine.ptx.ordering import BULK
 from engine.ptx.registers import unknown
 from engine.ptx.syntax import Address, Immediate, Instruction
@@ -94,7 +94,7 @@ class Bulk:
         machine, memory = self.machine, self.machine.memory
         if len(where):
             wide = Lanes(np.repeat(lane.threads, len(where)))
-            memory.order("global", where, item, wide, at, False, BULK)
+            memory.order("global", where, item, wide, at, False, BULK, True)
         steps = np.arange(0, item, min(item, 8))
         data = np.zeros((2, len(offset), len(steps)), np.dtype(f"u{min(item, 8)}"))
         values = memory.read("global", where[:, None] + steps, min(item, 8))
@@ -176,8 +176,21 @@ def _bulk(machine: Machine) -> Bulk:
     return found
 
 
-def _tensor_map(site: Site, address: int, lanes: Lanes) -> TensorMap:
+def _tensor_map(site: Site, address: int, lanes: Lanes) -> TensorMap | None:
+    """The map at an address; a finding where none is, or where none may be: it lies in a kernel's
+    parameters, constant or global memory (PTX ISA, "cp.async.bulk.tensor")."""
     memory = site.machine.memory
+    if address >= LOCAL:
+        words = (
+            "the tensor map lies in shared memory: it has to be a parameter, or in global memory"
+        )
+        if address < SHARED:
+            words = (
+                "the tensor map lies in a thread's local memory: declare the parameter "
+                "`const __grid_constant__ CUtensorMap`"
+            )
+        site.machine.report("no tensor map", site.at, words, lanes)
+        return None
     if address < PARAM:
         at = np.array([[address], [address]])
         space, offset, _ = memory.place("", at, 64, Lanes(lanes.threads[:1]), site.at, "reads")
@@ -187,7 +200,8 @@ def _tensor_map(site: Site, address: int, lanes: Lanes) -> TensorMap:
         data = memory.parameters[start : start + MAP_SIZE].tobytes()
     found = read_map(data)
     if found is None:
-        raise site.refuse("no tensor map that cuTensorMapEncodeTiled made lies at this address")
+        words = "no tensor map that cuTensorMapEncodeTiled made lies at this address"
+        site.machine.report("no tensor map", site.at, words, lanes)
     return found
 
 
@@ -200,13 +214,22 @@ def _box(tensor: TensorMap, corner: list[int]) -> tuple[Array, Array]:
     return address, inside
 
 
-def _shared(lanes: Lanes, machine: Machine, address: int, tensor: TensorMap) -> Array:
-    """Offsets of a box's elements in the batch's shared memory."""
+def _shared(
+    lanes: Lanes, machine: Machine, address: int, tensor: TensorMap, at: Instruction
+) -> Array | None:
+    """Offsets of a box's elements in the batch's shared memory; a finding where it begins at no
+    multiple of 128 bytes (PTX ISA, "cp.async.bulk.tensor"), or ends behind the block's memory."""
     if address >= SHARED:
         address -= SHARED
     flat = address + np.arange(int(np.prod(tensor.box))) * tensor.element
-    block = int(lanes.threads[0]) // machine.threads
-    return block * machine.memory.shared_bytes + swizzled(flat, tensor.swizzle)
+    offset = swizzled(flat, tensor.swizzle)
+    has = machine.memory.shared_bytes
+    if address % 128 or int(offset.max()) + tensor.element > has:
+        words = f"a box of {tensor.bytes} bytes at byte {address} of shared memory, which has {has}"
+        kind = "misaligned" if address % 128 else "out of bounds"
+        machine.report(kind, at, words, lanes)
+        return None
+    return int(lanes.threads[0]) // machine.threads * has + offset
 
 
 def _one_lane_each(lanes: Lanes) -> list[Lanes]:
@@ -249,15 +272,14 @@ def _load(site: Site) -> Run:
             same = [memory.same(f(lane), lane, at, "a coordinate") for f in (to, source, *corner)]
             target, map_at, *first = (int(v[0]) for v in same)
             tensor = _tensor_map(site, map_at, lane)
+            if tensor is None:
+                continue
             if len(first) != len(tensor.box):
                 raise site.refuse(f"{len(first)} coordinates for a tensor of {len(tensor.box)}")
             address, inside = _box(tensor, first)
             item = tensor.element
-            offset = _shared(lane, machine, target, tensor)
-            limit = (int(lane.threads[0]) // machine.threads + 1) * memory.shared_bytes
-            if target % 128 or int(offset.max()) + item > limit:
-                words = f"a box of {tensor.bytes} bytes at byte {target & 0xFFFFFFFF}"
-                machine.report("misaligned" if target % 128 else "out of bounds", at, words, lane)
+            offset = _shared(lane, machine, target, tensor, at)
+            if offset is None:
                 continue
             where, _ = _global(memory, address[inside], item, lane, at, "reads")
             bulk.load(lane, at, where, offset, item, barrier(lane), tensor.bytes, inside)
@@ -277,12 +299,14 @@ def _store(site: Site) -> Run:
             ]
             start, map_at, *first = (int(v[0]) for v in same)
             tensor = _tensor_map(site, map_at, lane)
+            if tensor is None:
+                continue
             address, inside = _box(tensor, first)
             item = tensor.element
-            offset = _shared(lane, machine, start, tensor)[inside]
+            offset = _shared(lane, machine, start, tensor, at)
             where, _ = _global(memory, address[inside], item, lane, at, "writes")
-            if len(where):
-                bulk.store(lane, at, offset, where, item)
+            if len(where) and offset is not None:
+                bulk.store(lane, at, offset[inside], where, item)
 
     return store
 

@@ -141,7 +141,10 @@ def _fence(site: Site) -> Run:
                "async.shared::cta", "tensormap::generic", "async::generic")  # fmt: skip
     clocks, flags, gpu = site.machine.clocks, site.machine.memory.flags, fences_gpu(site.at)
     if site.at.has("proxy") and site.at.has("async"):
-        return lambda lanes: clocks.fence(lanes.warps)
+        near, far = (
+            not any(other in m for m in site.at.modifiers) for other in ("global", "shared")
+        )
+        return lambda lanes: clocks.fence(lanes.warps, near, far)
     if flags is None or not fences(site.at):
         return lambda lanes: None
 

@@ -15,8 +15,9 @@ from engine.ptx.decode import Decoder, Site
 from engine.ptx.isa.data import CACHE, SPACES
 from engine.ptx.lanes import Lanes
 from engine.ptx.machine import Machine, Run
+from engine.ptx.memory import Memory
 from engine.ptx.ordering import COPIES
-from engine.ptx.registers import UNDEFINED
+from engine.ptx.registers import UNDEFINED, Values
 from engine.ptx.syntax import Immediate, Instruction
 
 Array = np.ndarray[Any, Any]
@@ -135,6 +136,15 @@ class Copies:
         return True
 
 
+def _aligned(memory: Memory, source: Values, size: int, lanes: Lanes, at: Instruction) -> None:
+    """A finding where a source is not aligned to the copy's size, however much of it is read (PTX
+    ISA, "cp.async": cp-size)."""
+    off = source[0] % size
+    if np.count_nonzero(off):
+        words = f"a copy of {size} bytes from an address {int(off[off != 0][0])} beyond a multiple"
+        memory.report("misaligned", at, words, int(lanes.threads[int((off != 0).argmax())]))
+
+
 def _copy(site: Site) -> Run:
     site.takes("async", "ca", "cg", "shared", "shared::cta", "global", CACHE)
     size_operand = site.operand(2)
@@ -160,6 +170,7 @@ def _copy(site: Site) -> Run:
             if inner is None or not amount:
                 continue
             picked = there == amount
+            _aligned(memory, source(inner), size, inner, at)
             space, offset, inside = memory.load("global", source(inner), int(amount), inner, at)
             data[:, picked, :amount] = memory.read(space, offset[:, None] + np.arange(amount), 1)
         _, target, inside = memory.place("shared", to(lanes), size, lanes, at, "writes")

@@ -169,6 +169,7 @@ def _load(site: Site) -> Run:
     steps = [np.array(k * item) for k in range(count)]
     own = memory.frames(held) if space == "local" else None
     meets, acquires = meeting(at), fences_gpu(at)
+    read_only = at.has("nc")
     polled = meets and decides_alone(site.machine.kernel.code, at)
 
     def load(lanes: Lanes) -> None:
@@ -182,6 +183,8 @@ def _load(site: Site) -> Run:
                 return
         where, offset, _ = memory.load(space, address(lanes), size, lanes, at, meets=meets,
                                        polled=polled)  # fmt: skip
+        if read_only:
+            memory.unwritten(offset, size, lanes, at)
         if acquires:
             memory.clocks.fence_gpu(lanes.warps)
         memory.note_unset(where, offset, size, at)

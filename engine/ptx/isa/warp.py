@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from engine.ptx.decode import Decoder, Site
+from engine.ptx.findings import Finding
 from engine.ptx.lanes import WARP, Lanes
 from engine.ptx.machine import Outcome, Run
 from engine.ptx.registers import undefined
@@ -65,6 +66,28 @@ def members(site: Site, k: int) -> Callable[[Lanes], Outcome | None]:
     return check
 
 
+def collective(site: Site, k: int, run: Callable[[Lanes], None]) -> Run:
+    """Executes for those who name the same mask together, once all of them are here: a lane takes
+    nothing from one that its mask lacks (PTX ISA, "shfl.sync": membermask)."""
+    mask, check = site.fetch(k, "u32"), members(site, k)
+    fixed = isinstance(site.operand(k), Immediate)
+
+    def execute(lanes: Lanes) -> Outcome | None:
+        if (outcome := check(lanes)) is not None:
+            return outcome
+        if fixed:
+            run(lanes)
+            return None
+        named = mask(lanes)[0]
+        for value in named[:1] if (named == named[0]).all() else np.unique(named):
+            inner = lanes.where(named == value)
+            assert inner is not None
+            run(inner)
+        return None
+
+    return execute
+
+
 def _shfl(site: Site) -> Run:
     site.takes("sync", "up", "down", "bfly", "idx")
     mode = site.one("up", "down", "bfly", "idx")
@@ -74,12 +97,10 @@ def _shfl(site: Site) -> Run:
     put_valid = (
         site.registers.store(result.second, "pred", site.at) if isinstance(result, Pair) else None
     )
+    memory = site.machine.memory
     value, source, clamp = site.fetch(1, "b32"), site.fetch(2, "u32"), site.fetch(3, "u32")
-    check = members(site, 4)
 
-    def shuffle(lanes: Lanes) -> Outcome | None:
-        if (outcome := check(lanes)) is not None:
-            return outcome
+    def shuffle(lanes: Lanes) -> None:
         values = full(value(lanes), lanes)
         b = full(source(lanes), lanes).astype(np.int64) & 31
         c = full(clamp(lanes), lanes).astype(np.int64)
@@ -103,14 +124,16 @@ def _shfl(site: Site) -> Run:
         if not lanes.whole:  # of a lane that does not come nothing is known
             here = full(np.ones((2, len(lanes)), np.bool_), lanes)
             there = back(np.take_along_axis(here, j, 2), lanes)
+            if not there.all() and memory.unset is None:
+                words = "a lane was read that takes no part in the shuffle"
+                memory.unset = Finding("undefined value", site.at, words)
             taken = np.where(there, taken, undefined((len(lanes),), taken.dtype))
         put(lanes, taken)
         if put_valid is not None:
             put_valid(lanes, back(np.broadcast_to(valid, values.shape), lanes))
-        return None
 
     assert pair or put_valid is None
-    return shuffle
+    return collective(site, 4, shuffle)
 
 
 def _ballot(held: Array, lanes: Lanes) -> Array:
@@ -128,11 +151,8 @@ def _vote(site: Site) -> Run:
     site.takes("sync", "all", "any", "uni", "ballot")
     mode = site.one("all", "any", "uni", "ballot")
     held, put = site.fetch(1, "pred"), site.store(0, "b32" if mode == "ballot" else "pred")
-    check = members(site, 2)
 
-    def vote(lanes: Lanes) -> Outcome | None:
-        if (outcome := check(lanes)) is not None:
-            return outcome
+    def vote(lanes: Lanes) -> None:
         word, every = _ballot(held(lanes), lanes), _everyone(lanes)
         out: Array = word
         if mode == "all":
@@ -143,9 +163,8 @@ def _vote(site: Site) -> Run:
             out = (word == every) | (word == 0)
         wide = np.repeat(out[..., None], WARP, 2)
         put(lanes, back(wide, lanes))
-        return None
 
-    return vote
+    return collective(site, 2, vote)
 
 
 def _activemask(site: Site) -> Run:
@@ -166,20 +185,16 @@ def _elect(site: Site) -> Run:
         raise site.refuse("two results are needed")
     put_lane = site.registers.store(result.first, "b32", site.at)
     put = site.registers.store(result.second, "pred", site.at)
-    check = members(site, 1)
 
-    def elect(lanes: Lanes) -> Outcome | None:
-        if (outcome := check(lanes)) is not None:
-            return outcome
+    def elect(lanes: Lanes) -> None:
         row = np.searchsorted(lanes.warps, lanes.warp_of)
         first = np.full(len(lanes.warps), WARP)
         np.minimum.at(first, row, lanes.threads % WARP)
         leader = first[row]
         put_lane(lanes, np.broadcast_to(leader.astype(np.uint32), (2, len(lanes))))
         put(lanes, np.broadcast_to(lanes.threads % WARP == leader, (2, len(lanes))))
-        return None
 
-    return elect
+    return collective(site, 1, elect)
 
 
 _REDUCTIONS = {"add": np.add, "min": np.minimum, "max": np.maximum, "and": np.bitwise_and,
@@ -190,18 +205,14 @@ def _redux(site: Site) -> Run:
     site.takes("sync", _REDUCTIONS)
     function = _REDUCTIONS[site.one(*_REDUCTIONS)]
     value, put = site.fetch(1), site.store()
-    check = members(site, 2)
 
-    def reduce(lanes: Lanes) -> Outcome | None:
-        if (outcome := check(lanes)) is not None:
-            return outcome
+    def reduce(lanes: Lanes) -> None:
         values = value(lanes)
         first = np.searchsorted(lanes.warp_of, lanes.warps)
         total = function.reduceat(values, first, axis=1, dtype=values.dtype)
         put(lanes, total[:, np.searchsorted(lanes.warps, lanes.warp_of)])
-        return None
 
-    return reduce
+    return collective(site, 2, reduce)
 
 
 def _match(site: Site) -> Run:
@@ -213,11 +224,9 @@ def _match(site: Site) -> Run:
     put_same = (
         site.registers.store(result.second, "pred", site.at) if isinstance(result, Pair) else None
     )
-    value, check = site.fetch(1), members(site, 2)
+    value = site.fetch(1)
 
-    def match(lanes: Lanes) -> Outcome | None:
-        if (outcome := check(lanes)) is not None:
-            return outcome
+    def match(lanes: Lanes) -> None:
         held = full(value(lanes), lanes)
         here = full(np.ones((2, len(lanes)), np.bool_), lanes)
         same = (held[..., None] == held[..., None, :]) & here[..., None, :]
@@ -228,9 +237,8 @@ def _match(site: Site) -> Run:
             if put_same is not None:
                 put_same(lanes, back(alike, lanes))
         put(lanes, back(words, lanes))
-        return None
 
-    return match
+    return collective(site, 2, match)
 
 
 OPS: dict[str, Decoder] = {

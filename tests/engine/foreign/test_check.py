@@ -357,6 +357,35 @@ def test_what_is_found_is_told_where_nothing_was_written(
     assert " stray<<<(1, 1, 1), (32, 1, 1), 0>>>" in said.err  # by its name in the source
 
 
+def test_blocks_of_a_cooperative_launch_are_all_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    meet = """\
+__global__ void meet(float* o, unsigned* count) {
+  if (threadIdx.x == 0) {
+    __threadfence();
+    atomicAdd(count, 1u);
+    while (*(volatile unsigned*)count < gridDim.x) {}
+    o[blockIdx.x] = 1;
+  }
+}
+void launch(float* o, int N) {
+  unsigned* count;
+  cudaMalloc(&count, 4);
+  cudaMemset(count, 0, 4);
+  void* given[] = {&o, &count};
+  cudaLaunchCooperativeKernel((void*)meet, dim3(N), dim3(32), given, 0, 0);
+}
+"""
+    case = ["--arch", "sm_80", "--sizes", "B=1 Hq=1 N=150 D=1"]
+    path = write(tmp_path, f"#include <cuda_runtime.h>\n{meet}")
+    assert main(["check", path, *case]) == 0, capsys.readouterr()
+    call = "cudaLaunchCooperativeKernel"
+    write(tmp_path, f"#include <cuda_runtime.h>\n{replaced(meet, call, 'cudaLaunchKernel')}")
+    assert main(["check", path, *case]) == 1
+    assert "deadlock" in capsys.readouterr().out
+
+
 def test_a_constant_that_is_set_by_its_symbol_and_words_that_a_kernel_prints(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

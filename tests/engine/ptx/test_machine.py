@@ -317,6 +317,18 @@ def test_what_memory_says(body: str, kind: str) -> None:
     assert done.findings[0].block == (0,) and len(done.findings[0].thread) == 1
 
 
+@pytest.mark.parametrize("wide", ["u32 %r3", "v2.u32 {%r3, %r4}"])
+def test_a_load_of_what_is_read_only_reads_nothing_that_the_kernel_writes(wide: str) -> None:
+    again = f"\tand.b64 %d4, %d4, -8;\n\tld.global.nc.{wide}, [%d4+AT];\n"
+    wrote = "\tst.global.u32 [%d4], %r0;\n\tbar.sync 0;\n"
+    _, done = execute(wrote + again.replace("AT", "0"))
+    (found,) = done.findings
+    assert found.kind == "race" and found.at.has("nc") and found.other is not None
+    assert not execute(wrote + again.replace("AT", "256"))[1].findings
+    # Written after it was read: the load has its value.
+    assert not execute("\tld.global.nc.u32 %r3, [%d4];\n" + wrote)[1].findings
+
+
 def test_a_finding_names_its_thread_by_the_launchs_own_dimensions() -> None:
     text = HEAD + "\tmov.u32 %r3, %ctaid.z;\n\tmov.u32 %r4, %tid.y;\n"
     text += (

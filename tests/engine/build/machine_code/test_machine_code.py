@@ -62,6 +62,8 @@ def test_warnings_are_told_apart_and_named_once() -> None:
         ("_Z9flash_fwdI13__nv_bfloat16Li128EEv4Args", "flash_fwd"),
         ("_ZN8cubridge7combineILi4EEEvPf", "combine"),
         ("_ZN12_GLOBAL__N_15innerEPf", "inner"),
+        ("_Z9attention14CUtensorMap_stS_PKfiif", "attention"),
+        ("_ZN1a5flashE14CUtensorMap_st", "flash"),
         ("plain", "plain"),
     ],
 )
