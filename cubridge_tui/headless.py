@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -76,6 +77,8 @@ def spec_options(pairs: list[str] | None) -> Mapping[str, Any]:
         name, equals, value = pair.partition("=")
         if not equals or not name.isidentifier():
             raise InputError(f"--set {pair}: not NAME=VALUE", fix="for example --set window=64")
+        if name in out:
+            raise InputError(f"--set: {name} is given twice", fix="leave one of them out")
         try:
             out[name] = ast.literal_eval(value)
         except (ValueError, SyntaxError):
@@ -181,11 +184,14 @@ def left_overridden(work: Adaptation, gate: Gate, args: argparse.Namespace) -> V
     return replace(verdict, reason=f"{verdict.reason} (left as {verdict.by} overrode it)")
 
 
+_CASE = re.compile(r"\bcase \d+( of \d+)?: ")
+
+
 def narrator(quiet: bool) -> Callable[[str], None]:
-    """Progress lines on standard error, or none."""
+    """Progress lines on standard error, or none: how many cases a gate runs, not each of them."""
 
     def tell(text: str) -> None:
-        if not quiet:
+        if not quiet and not _CASE.search(text):
             say(f"  {text}")
 
     return tell

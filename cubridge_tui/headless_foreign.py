@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,31 +17,89 @@ if TYPE_CHECKING:
     from engine.ptx.findings import Finding
 
 PASSED = 0
-ARCH = "sm_90a"  # where none is named
+ARCH, LAUNCHER = "sm_90a", "launch"  # where none is named
+
+
+@dataclass(frozen=True, slots=True)
+class KernelOption:
+    """An option that says how a CUDA source is compiled, launched and compared.
+
+    Args:
+        settings: what argparse is told beside the flag. No option has a default of its own, so that
+            a given one is known from one that was left out.
+    """
+
+    flag: str
+    name: str
+    settings: Mapping[str, Any]
+
+    @staticmethod
+    def of(flag: str, name: str, help: str, **settings: Any) -> KernelOption:
+        return KernelOption(flag, name, {"help": help, "dest": name, **settings})
+
+    @staticmethod
+    def repeated(flag: str, name: str, metavar: str, help: str) -> KernelOption:
+        """One that may be given several times."""
+        return KernelOption.of(flag, name, help, action="append", default=[], metavar=metavar)
+
+
+KERNEL_OPTIONS = (
+    KernelOption.of("--reference", "reference", "what it computes: a PyTorch function, or a "
+                    "bundled spec", metavar="SPEC"),
+    KernelOption.of("--launcher", "launcher", f"the C++ function that launches it ({LAUNCHER})"),
+    KernelOption.of("--arch", "arch", f"the arch to build for (of a CUDA source: {ARCH})"),
+    KernelOption.repeated("-I", "includes", "FOLDER", "a folder of headers; may be repeated"),
+    KernelOption.repeated("-D", "macros", "MACRO",
+                          "a macro to define: NAME or NAME=VALUE; may be repeated"),
+    KernelOption.repeated("--nvcc", "nvcc", "FLAG", "a further flag of nvcc, such as "
+                          "--nvcc=-std=c++20"),
+    KernelOption.repeated("--tensor", "tensor", "NAME=DIMS",
+                          'the shape of a further tensor: m="B Hq Nq"'),
+    KernelOption.repeated("--sizes", "sizes", "SIZES", "a case in place of the usual ones: "
+                          '"B=1 Hq=2 Nq=64 Nk=64 D=64"; or, without a length, what is other in '
+                          'them: "causal=1"; may be repeated'),
+    KernelOption.of("--head-dim", "head_dim", "the head size (of a CUDA source: 64)",
+                    type=head_dim),
+    KernelOption.of("--dtype", "dtype", "the element type (of void* and torch::Tensor: bf16)",
+                    choices=("bf16", "f16", "f32")),
+)  # fmt: skip
 
 
 def kernel_options(parser: argparse.ArgumentParser) -> None:
     """What says how a CUDA source is compiled, launched and compared."""
     cuda = parser.add_argument_group("of a CUDA source")
-    cuda.add_argument("--reference", metavar="SPEC",
-                      help="what it computes: a PyTorch function, or a bundled spec")  # fmt: skip
-    cuda.add_argument("--launcher", default="launch", help="the C++ function that launches it")
-    cuda.add_argument("--arch", help=f"the arch to build for (of a CUDA source: {ARCH})")
-    cuda.add_argument("-I", dest="includes", action="append", default=[], metavar="FOLDER",
-                      help="a folder of headers; may be repeated")  # fmt: skip
-    cuda.add_argument("-D", dest="macros", action="append", default=[], metavar="MACRO",
-                      help="a macro to define: NAME or NAME=VALUE; may be repeated")  # fmt: skip
-    cuda.add_argument("--nvcc", action="append", default=[], metavar="FLAG",
-                      help="a further flag of nvcc, such as --nvcc=-std=c++20")  # fmt: skip
-    cuda.add_argument("--tensor", action="append", default=[], metavar="NAME=DIMS",
-                      help='the shape of a further tensor: m="B Hq Nq"')  # fmt: skip
-    cuda.add_argument("--sizes", action="append", default=[], metavar="SIZES",
-                      help='a case in place of the usual ones: "B=1 Hq=2 Nq=64 Nk=64 D=64"; or, '
-                      'without a length, what is other in them: "causal=1"; may be repeated'
-                      )  # fmt: skip
-    cuda.add_argument("--head-dim", type=head_dim, help="the head size (of a CUDA source: 64)")
-    cuda.add_argument("--dtype", choices=("bf16", "f16", "f32"),
-                      help="the element type (of void* and torch::Tensor: bf16)")  # fmt: skip
+    for option in KERNEL_OPTIONS:
+        cuda.add_argument(option.flag, **option.settings)
+
+
+def takes_only(args: argparse.Namespace, what: str, *names: str) -> None:
+    """Refuses what was given of the options of a CUDA source, but for the named ones: nothing would
+    come of it.
+
+    Raises:
+        InputError: with the first such option.
+    """
+    from engine.errors import InputError
+
+    for option in KERNEL_OPTIONS:
+        if option.name not in names and getattr(args, option.name) not in (None, []):
+            takes = ", ".join(o.flag for o in KERNEL_OPTIONS if o.name in names)
+            fix = f"leave it out{f'; it takes {takes}' if takes else ''}"
+            raise InputError(f"{what} takes no {option.flag}", fix=fix)
+
+
+def asked_of_folder(folder: Path, args: argparse.Namespace) -> Asked:
+    """The kernel of a folder of `cubridge import`, at the sizes that were given if any were."""
+    from engine.foreign.package import read_package
+
+    takes_only(args, "an imported kernel", "sizes")
+    asked = read_package(folder)
+    return replace(asked, sizes=sizes_given(args)) if args.sizes else asked
+
+
+def sizes_given(args: argparse.Namespace) -> list[dict[str, int]]:
+    """The cases that --sizes names."""
+    return [_case(text) for text in args.sizes]
 
 
 def asked_from(path: Path, args: argparse.Namespace) -> Asked:
@@ -49,19 +108,15 @@ def asked_from(path: Path, args: argparse.Namespace) -> Asked:
     from engine.foreign.compile import Flags
     from engine.service.session.workbench import find_spec
 
-    sizes = [
-        {name: _whole(size, text) for name, size in (_pair(t, "--sizes") for t in text.split())}
-        for text in args.sizes
-    ]
     return Asked(
         path,
         Flags(args.arch or ARCH, tuple(args.includes), tuple(args.macros), tuple(args.nvcc)),
-        args.launcher,
+        args.launcher or LAUNCHER,
         find_spec(args.reference) if args.reference else None,
-        dict(_pair(text, "--tensor") for text in args.tensor),
+        _pairs(args.tensor, "--tensor"),
         args.dtype or "bf16",
         args.head_dim or 64,
-        sizes,
+        sizes_given(args),
     )
 
 
@@ -71,12 +126,13 @@ def check_and_report(asked: Asked, as_json: bool) -> tuple[int, list[dict[str, i
     Returns:
         The exit status, and the sizes that were run.
     """
-    from engine.foreign.check import check_kernel, places
+    from engine.foreign.check import check_kernel, never_run_in, places
 
     told = Told(asked.source)
     unproven: dict[str, str] = {}
     sizes: dict[str, dict[str, int]] = {}
     not_launched: tuple[str, ...] = ()
+    ran: list[Checked] = []
     try:
         for checked in check_kernel(asked, say, more=True):
             where = places(checked, asked.source)
@@ -86,10 +142,12 @@ def check_and_report(asked: Asked, as_json: bool) -> tuple[int, list[dict[str, i
             for at in (at for launch in checked.launches for at in launch.unproven):
                 unproven.setdefault(at.opcode, where(at).line)
             not_launched = checked.not_launched
+            ran.append(checked)
     finally:  # what was found before a case that cannot be run is told, too
         for line in () if as_json else told.lines():
             show(line)
     reference = asked.reference
+    left = never_run_in([] if told.found else ran, asked.source)
     passed = False if told.found else True if reference is not None and told.compared else None
     for opcode, line in unproven.items() if not as_json else ():
         say(f"{line}: {opcode} is executed as the PTX manual says: no GPU was asked")
@@ -97,12 +155,12 @@ def check_and_report(asked: Asked, as_json: bool) -> tuple[int, list[dict[str, i
         show_json({
             "file": str(asked.source), "reference": None if reference is None else str(reference),
             "g1": None if reference is None else passed, "cases": told.rows,
-            "not_launched": list(not_launched),
+            "not_launched": list(not_launched), "never_run": left.lines,
             "unproven": [{"opcode": o, "place": line} for o, line in unproven.items()],
         })  # fmt: skip
     else:
         verdict = told.verdict(reference.name if reference else None)
-        show(f"{asked.source}: {verdict}{_not_run(not_launched)}")
+        show(f"{asked.source}: {verdict}{_not_run(not_launched)}{left.remark}")
     passes = passed or reference is None
     code = GATE_FAILED if told.found else PASSED if passes else GATE_MISSING
     return code, list(sizes.values())
@@ -248,6 +306,25 @@ def _pair(text: str, option: str) -> tuple[str, str]:
     if not equals or not name or not value:
         raise InputError(f"{option} {text}: NAME=VALUE is needed")
     return name, value
+
+
+def _case(text: str) -> dict[str, int]:
+    """A case as it is typed: "B=1 Hq=2 N=64"."""
+    return {name: _whole(n, text) for name, n in _pairs(text.split(), "--sizes").items()}
+
+
+def _pairs(words: Sequence[str], option: str) -> dict[str, str]:
+    """NAME=VALUE pairs; a name that is given twice is refused."""
+    from engine.errors import InputError
+
+    out: dict[str, str] = {}
+    for word in words:
+        name, value = _pair(word, option)
+        if name in out:
+            raise InputError(f"{option}: {name} is given twice, {out[name]} and {value}",
+                             fix="leave one of them out")  # fmt: skip
+        out[name] = value
+    return out
 
 
 def _whole(text: str, case: str) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
+import tempfile
 from pathlib import Path
 
 from engine.errors import InputError, Where
@@ -55,6 +56,19 @@ def read_file(path: Path, fix: str, limit: int = TEXT_LIMIT) -> bytes:
         more = f"{limit // MIB} MiB" if limit >= MIB else f"{limit} bytes"
         raise InputError(f"cannot be read: it has more than {more}", where=where, fix=fix)
     return data
+
+
+def try_writing_below(folder: Path) -> None:
+    """Tries whether a folder, which may not be there yet, could be made and written; nothing is
+    left.
+
+    Raises:
+        OSError: it could not.
+    """
+    above = folder.absolute()
+    while not os.path.exists(above) and above != above.parent:
+        above = above.parent
+    tempfile.TemporaryFile(dir=above).close()
 
 
 def read_spec(path: Path) -> bytes:

@@ -247,11 +247,15 @@ def _finish(
                 from engine.service.session.package_export import export_session
 
                 say(f"package written to {export_session(work, Path(args.export))}")
-    elif args.accept and (g3 := state.verdict(Gate.G3)) is not None and g3.too_slow:
-        say(
-            f"not accepted: the target is too slow\n  fix: `cubridge --session {work.writer.id}`: "
-            "O there accepts it as overridden, in your name and with a reason"
+    elif (g3 := state.verdict(Gate.G3)) is not None and g3.kind is VerdictKind.FAIL:
+        override = (
+            f"`cubridge --session {work.writer.id}`: O there accepts it as overridden, in your "
+            "name and with a reason"
         )
+        if args.accept and g3.too_slow:
+            say(f"not accepted: the target is too slow\n  fix: {override}")
+        elif fix := g3.details.get("fix"):
+            say(f"  fix: {fix}; or {override}")
     artifacts = {
         name: sha
         for name, sha in work.state.hashes.items()

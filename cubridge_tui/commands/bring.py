@@ -26,16 +26,15 @@ def folder_of(args: argparse.Namespace) -> Path:
 
 def run(args: argparse.Namespace) -> int:
     from engine.errors import InputError
-    from engine.foreign.package import write_package
+    from engine.foreign.package import check_place, write_package
 
     path = Path(args.kernel)
     asked = asked_from(path, args)
     if asked.reference is None:
         raise InputError("a kernel is imported with its reference", fix="--reference SPEC.py")
     folder = folder_of(args)
-    if folder.exists():
-        raise InputError(f"{folder} exists", fix="remove it, or name another with --out")
-    _draft_if_missing(path, args.launcher)
+    check_place(folder)
+    _draft_if_missing(path, asked.launcher)
     code, sizes = check_and_report(asked, as_json=False)
     if code != PASSED:
         say("nothing was written: import it when its G1 passes")

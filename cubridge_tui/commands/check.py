@@ -21,7 +21,13 @@ from cubridge_tui.headless import (
     add_store,
     left_overridden,
 )
-from cubridge_tui.headless_foreign import asked_from, check_and_report, kernel_options
+from cubridge_tui.headless_foreign import (
+    asked_from,
+    asked_of_folder,
+    check_and_report,
+    kernel_options,
+    takes_only,
+)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -39,11 +45,11 @@ def run(args: argparse.Namespace) -> int:
     if path.suffix in (".cu", ".cuh", ".cpp"):
         return check_and_report(asked_from(path, args), args.json)[0]
     if path.is_dir():
-        from engine.foreign.package import read_package
-
-        return check_and_report(read_package(path), args.json)[0]
+        return check_and_report(asked_of_folder(path, args), args.json)[0]
     if path.suffix == ".cuir" or path.is_file():
+        takes_only(args, "CuIR")
         return _check_file(path, args)
+    takes_only(args, "a session")
     return _check_session(args)
 
 

@@ -15,7 +15,13 @@ from cubridge_tui.headless import (
     session_named,
     specialisation,
 )
-from cubridge_tui.headless_foreign import asked_from, find_and_report, kernel_options
+from cubridge_tui.headless_foreign import (
+    asked_from,
+    asked_of_folder,
+    find_and_report,
+    kernel_options,
+    takes_only,
+)
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -31,7 +37,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from engine.cuir.changes.ids import assign
     from engine.cuir.printer import print_module
-    from engine.foreign.package import read_package
     from engine.lift.files.kernel_package import is_imported
     from engine.resources import list_kernels
     from engine.service.executed.opened import work_of
@@ -42,13 +47,15 @@ def run(args: argparse.Namespace) -> int:
     if args.reference and path.is_file():
         return find_and_report(asked_from(path, args), args.json)
     if is_imported(path):
-        return find_and_report(read_package(path), args.json)
+        return find_and_report(asked_of_folder(path, args), args.json)
     store = Store.open(args.store)
     session = session_named(store, args.kernel, list_kernels())
     if session is None:
+        takes_only(args, "a kernel lifted without --reference", "arch", "head_dim", "dtype")
         lifted = lift_any(args.kernel, args.arch, specialisation(args))
         module = lifted.module
     else:
+        takes_only(args, "a session")
         content = work_of(Bench(store), session)
         lifted, module = content.lifted, content.compose()
     ids = assign(module)

@@ -10,6 +10,7 @@ from cubridge_tui.model.rows import Row, RowKind
 from engine.cost.timeline.events import Timeline
 from engine.gates.outcome import Trial
 from engine.service.views.costing import ALL, EXPERT, Cost, Question, Where
+from engine.spec.recipes.kept_pairs import EXAMPLES
 
 # Half of what was measured is predicted within it (docs/cost.md, a test): what is less is told as
 # no difference.
@@ -189,7 +190,7 @@ def _ranges(hunks: Sequence[str]) -> str:
 
 def _pairs(where: Where) -> str:
     words = f"{100 * where.kept:.1f}% of the pairs kept"
-    return words + (", by example values of what the mask reads" if where.examples else "")
+    return words + (f", by {EXAMPLES}" if where.examples else "")
 
 
 def change_of(costs: Costs, hunk: str) -> str:

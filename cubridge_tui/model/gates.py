@@ -58,7 +58,9 @@ def waits_for(snap: Snapshot, gate: Gate, verdict: Verdict | None) -> str:
             return f"{owing}, which comes first"
         return _ON_A_GPU if gate is Gate.G4 else _typed(snap)
     if verdict.kind is VerdictKind.FAIL:
-        return _ON_A_GPU if gate is Gate.G4 else f"a mend: {_typed(snap)}"
+        fix = verdict.details.get("fix")
+        mend = f"{typeable(str(fix))}; O overrides it in your name" if fix else _typed(snap)
+        return _ON_A_GPU if gate is Gate.G4 else f"a mend: {mend}"
     if verdict.kind is not VerdictKind.NOT_RUN:
         return ""
     if gate is Gate.G4:

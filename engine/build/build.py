@@ -32,7 +32,7 @@ from engine.build.tools.diagnostics import Diagnostic, by_signal, parse_diagnost
 from engine.build.tools.process import Finished, run
 from engine.build.tools.toolchain import Toolchain, compiler_environ, find_host_compiler, find_ninja
 from engine.cuir.arch import arch as arch_facts
-from engine.errors import InputError, StoreError, Where
+from engine.errors import InputError, Where
 from engine.lift.files.kernel_package import used_headers
 
 SOURCE = "kernel.cu"
@@ -87,37 +87,30 @@ def build(
     if not compile_only:
         name = hashlib.sha256(" ".join(keys).encode()).hexdigest()[:12]
         link = Link(f"lib{name}.so", f"units/dispatcher_{name}.cpp", keys)
-    try:
-        with locked(folder, cancel):
-            write(folder / SOURCE, source)
-            for name, data in headers:
-                write(folder / "include" / name, data)
-            for key, text in units.items():
-                write(folder / "units" / f"{key}.cu", text.encode())
-            if link:
-                write(folder / link.dispatcher, dispatcher_text(keys).encode())
-            inputs = [SOURCE, *(f"include/{name}" for name, _ in headers)]
-            text = ninja_text(toolchain, arch, keys, inputs, link)
-            write(folder / "build.ninja", text.encode())
-            # 0 lets no job fail silently: every specialisation's messages are wanted.
-            command = [str(ninja), "-k", "0", "-j", str(jobs or len(os.sched_getaffinity(0)))]
-            missing = [key for key in keys if not (folder / f"{key}.o").exists()]
-            finished, compiled = _run_ninja(
-                [*command, *targets(toolchain, keys, link)], folder, cancel, progress, missing
-            )
-            done = tuple(
-                read_specialisation(folder, key, facts, (launches or {}).get(key, {}))
-                for key in keys
-            )
-            text = source.decode("utf-8", "replace")
-            messages, log = read_messages(folder, done, text, SOURCE, linked=link is not None)
-            messages = (*ended_by_signal(finished), *messages)
-        prune(root, folder)
-    except OSError as error:
-        raise StoreError(
-            f"the build folder {folder} cannot be written: {error.strerror or error}",
-            fix="free space there, or set XDG_CACHE_HOME to a folder that you may write to",
-        ) from None
+    with locked(folder, cancel):
+        write(folder / SOURCE, source)
+        for name, data in headers:
+            write(folder / "include" / name, data)
+        for key, text in units.items():
+            write(folder / "units" / f"{key}.cu", text.encode())
+        if link:
+            write(folder / link.dispatcher, dispatcher_text(keys).encode())
+        inputs = [SOURCE, *(f"include/{name}" for name, _ in headers)]
+        text = ninja_text(toolchain, arch, keys, inputs, link)
+        write(folder / "build.ninja", text.encode())
+        # 0 lets no job fail silently: every specialisation's messages are wanted.
+        command = [str(ninja), "-k", "0", "-j", str(jobs or len(os.sched_getaffinity(0)))]
+        missing = [key for key in keys if not (folder / f"{key}.o").exists()]
+        finished, compiled = _run_ninja(
+            [*command, *targets(toolchain, keys, link)], folder, cancel, progress, missing
+        )
+        done = tuple(
+            read_specialisation(folder, key, facts, (launches or {}).get(key, {})) for key in keys
+        )
+        text = source.decode("utf-8", "replace")
+        messages, log = read_messages(folder, done, text, SOURCE, linked=link is not None)
+        messages = (*ended_by_signal(finished), *messages)
+    prune(root, folder)
     return BuildResult(
         ok=finished.ok,
         arch=arch,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from engine.errors import InputError
-from engine.foreign.launcher import SIZES, Launcher
+from engine.foreign.launcher import MOST_BYTES, SIZES, Launcher
 from engine.foreign.reference import Reference
 from engine.ptx.floats import to_half
 
@@ -76,6 +76,24 @@ def cases_of(
         out += [c for c in changed
                 if reference is None or reference.allows(complete(launcher, c.sizes))]  # fmt: skip
     return out
+
+
+def refuse_too_large(launcher: Launcher, case: Case, compared: bool) -> None:
+    """Looks how many bytes a case has.
+
+    Raises:
+        InputError: too many, in its tensors, or where it is `compared` in the reference's scores,
+            which are float64.
+    """
+    sizes = complete(launcher, case.sizes)
+    tensors = sum(SIZES[p.dtype] * math.prod(sizes[d] for d in p.dims) for p in launcher.tensors)
+    scores = 8 * math.prod(sizes.get(n, 1) for n in ("B", "Hq", "Nq", "Nk")) if compared else 0
+    needs, what = max((tensors, "its tensors"), (scores, "the reference's scores"))
+    if needs > MOST_BYTES:
+        raise InputError(
+            f"--sizes: {case} needs {needs / 2**30:,.1f} GiB for {what}: more than the "
+            f"{MOST_BYTES >> 30} GiB that a case may have here", fix="name smaller sizes",
+        )  # fmt: skip
 
 
 def unlike(

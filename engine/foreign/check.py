@@ -15,11 +15,12 @@ from engine.build.tools.toolchain import Toolchain, find_toolchain
 from engine.child.client import Child
 from engine.errors import InputError
 from engine.files import read_text
-from engine.foreign.cases import LONGEST, Case, cases_of, complete, draw, unlike
+from engine.foreign.cases import LONGEST, Case, cases_of, complete, draw, refuse_too_large, unlike
 from engine.foreign.compile import Compiled, Flags, compile_kernel
 from engine.foreign.explain import explain, led, together
 from engine.foreign.includes import reached, read_included
 from engine.foreign.launcher import Launcher, read_launcher
+from engine.foreign.numbers.never_run import NeverRun, never_run
 from engine.foreign.numbers.where import Place, Places, Where, told_places
 from engine.foreign.reach import Launches, kernel_words, preprocessed, reached_functions
 from engine.foreign.record import Executed, Process, execute, launched
@@ -213,6 +214,8 @@ def _prepared(
         # Marked ones besides: of many keys one more or less is within a half's rounding.
         kinds = VALUES if reference is not None else VALUES[:1]
         cases = cases_of(entry, asked.sizes, kinds, asked.head_dim, reference)
+        for case in cases:
+            refuse_too_large(entry, case, reference is not None)
         said(f"compiling {asked.source.name} for {asked.flags.arch}")
         compiled = compile_kernel(asked.source, entry, asked.flags, tools, folder)
         launches = Launches(
@@ -279,6 +282,15 @@ def led_by(checked: Checked, finding: Finding, where: Where) -> Iterator[str]:
 def places(checked: Checked, source: Path) -> Where:
     """Where the instructions stand that a case executed."""
     return Places(checked.module or Module("", {}, ()), source)
+
+
+def never_run_in(cases: Iterable[Checked], source: Path) -> NeverRun:
+    """The lines that none of the cases came to; none are told where nothing was executed."""
+    ran = [c for c in cases if c.module is not None]
+    if not ran or ran[0].module is None:
+        return NeverRun()
+    launches = ((x.kernel, x.ran) for c in ran for x in c.launches)
+    return never_run(ran[0].module, launches, places(ran[0], source))
 
 
 def shorter(findings: Iterable[Finding], where: Where) -> list[Finding]:

@@ -6,13 +6,12 @@ import hashlib
 import os
 import re
 import resource
-import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from engine.build.folder.cache import default_cache, locked, prune, write
+from engine.build.folder.cache import default_cache, is_full, locked, no_room, prune, write
 from engine.build.machine_code.ptxas import function_name, parse_uses
 from engine.build.tools.diagnostics import parse_diagnostics
 from engine.build.tools.process import run
@@ -25,7 +24,6 @@ from engine.ptx.syntax import Module
 from engine.ptx.text.parser import parse_module
 
 LIMIT = 1800.0  # seconds
-_ROOM = 1 << 20  # bytes: with less left nvcc says anything
 # What the cache keeps calls a build's own folder, the source's and ours so.
 _HERE, _THERE, _OURS = "@FOLDER@", "@SOURCE@", "@OURS@"
 # Headers of ours in the place of torch's and cuBLAS's, where a launcher includes them.
@@ -176,6 +174,8 @@ def _recorder(tools: Toolchain) -> Path:
             command = [str(tools.nvcc.path), "-O1", "-w", "-std=c++17", "-c", str(RECORDER)]
             done = run([*command, "-o", str(part)], cwd=made.parent, environ=compiler_environ(),
                        limit=LIMIT)  # fmt: skip
+            if not done.ok and is_full(made.parent):
+                raise no_room(made.parent, "XDG_CACHE_HOME")
             if not done.ok:
                 words = done.output.strip() or f"nvcc ended with {done.returncode}"
                 raise InputError(f"nvcc does not compile {RECORDER.name}: {words}")
@@ -239,9 +239,8 @@ class _Build:
             environ = compiler_environ() | {"TMPDIR": str(self.folder)}
             done = run(command, cwd=self.folder, environ=environ, limit=LIMIT)
             if not done.ok:
-                if shutil.disk_usage(self.folder).free < _ROOM:
-                    raise InputError(f"there is no room for nvcc's files in {self.folder.parent}",
-                                     fix="make room there, or set TMPDIR")  # fmt: skip
+                if is_full(self.folder):
+                    raise no_room(self.folder.parent, "TMPDIR")
                 if ": error" in done.output:
                     write(refused, self.anywhere(done.output).encode())
                 raise self.refusal(done.output or f"nvcc ended with {done.returncode}")

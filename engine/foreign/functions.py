@@ -18,11 +18,16 @@ def has_function(source: str, name: str) -> bool:
 
 
 def declaration(source: str, name: str) -> str:
-    """How a function that the source defines is called, on one line."""
+    """How a function that the source defines is called, on one line, in the namespaces and classes
+    that its name and its parameters' types are of."""
     node, _ = defined(source, name)[0]
     body = node.child_by_field_name("body")
     text = (node.text or b"")[: body.start_byte - node.start_byte if body else None]
-    return " ".join(text.decode("utf-8", "replace").split())
+    said = " ".join(text.decode("utf-8", "replace").split()) + ";"
+    for around, named in _around(node):
+        end = " };" if around.type != "namespace_definition" else " }"
+        said = f"{_KEYWORDS[around.type]} {named}".rstrip() + f" {{ {said}{end}"
+    return said
 
 
 def defined(source: str, name: str) -> list[tuple[Node, str]]:
@@ -38,14 +43,22 @@ def defined(source: str, name: str) -> list[tuple[Node, str]]:
 
 def _in_full(function: Node) -> str:
     """A function's name with the namespaces and classes that it is defined in."""
-    names = [name_of(function)]
+    names = [name_of(function), *(named for _, named in _around(function) if named)]
+    return "::".join(reversed(names))
+
+
+_KEYWORDS = {"namespace_definition": "namespace", "class_specifier": "class",
+             "struct_specifier": "struct"}  # fmt: skip
+
+
+def _around(function: Node) -> Iterator[tuple[Node, str]]:
+    """The namespaces and classes that a function is defined in with their names, from within."""
     node = function.parent
     while node is not None:
-        if node.type in ("namespace_definition", "class_specifier", "struct_specifier"):
+        if node.type in _KEYWORDS:
             name = node.child_by_field_name("name")
-            names += [name.text.decode()] if name is not None and name.text else []
+            yield node, (name.text or b"").decode() if name is not None else ""
         node = node.parent
-    return "::".join(reversed(names))
 
 
 def host_functions(source: str) -> list[str]:

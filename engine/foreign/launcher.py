@@ -28,6 +28,7 @@ _ELEMENTS = {
     "signed char": "i8", "void": "",
 }  # fmt: skip
 _WHOLE = re.compile(r"bool|u?int(\d+_t)?|s?size_t|((un)?signed|long|short|char)( \w+)*")
+MOST_BYTES = 1 << 30  # of a case's tensors, and of what its launcher allocates
 SIZES = {"f32": 4, "f64": 8, "f16": 2, "bf16": 2, "i32": 4, "i64": 8, "u8": 1, "i8": 1}
 
 # The usual tensors, for a launcher that comes without a reference.

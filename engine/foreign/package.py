@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import tomllib
 from dataclasses import replace
@@ -10,12 +11,27 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import InputError
-from engine.files import read_text
+from engine.files import read_text, try_writing_below
 from engine.foreign.check import Asked
 from engine.foreign.compile import Flags
 from engine.foreign.includes import reached
 
 MANIFEST = "kernel.toml"
+
+
+def check_place(folder: Path) -> None:
+    """Whether `write_package` could write the folder, before there is anything to write; nothing is
+    left there.
+
+    Raises:
+        InputError: as `write_package`.
+    """
+    try:
+        if os.path.lexists(folder):
+            raise InputError(f"{folder} exists", fix="remove it, or name another with --out")
+        try_writing_below(folder)
+    except OSError as error:
+        raise _unwritable(folder, error) from None
 
 
 def write_package(asked: Asked, folder: Path) -> None:
@@ -26,18 +42,23 @@ def write_package(asked: Asked, folder: Path) -> None:
     """
     if asked.reference is None:
         raise InputError("a kernel without a reference is not imported", fix="give --reference")
+    check_place(folder)
     try:
         folder.mkdir(parents=True)
-    except FileExistsError:
-        raise InputError(f"{folder} exists", fix="remove it, or name another with --out") from None
+    except OSError as error:
+        raise _unwritable(folder, error) from None
     try:
         _write(asked, folder)
     except OSError as error:  # half a folder would be in the way of the next try
         shutil.rmtree(folder, ignore_errors=True)
-        raise InputError(
-            f"{folder} cannot be written: {error.strerror or error}",
-            fix="make room there, or name another folder with --out",
-        ) from None
+        raise _unwritable(folder, error) from None
+
+
+def _unwritable(folder: Path, error: OSError) -> InputError:
+    return InputError(
+        f"{folder} cannot be written: {error.strerror or error}",
+        fix="make room there, or name another folder with --out",
+    )
 
 
 def _write(asked: Asked, folder: Path) -> None:

@@ -17,7 +17,7 @@ from engine.build.machine_code.ptxas import kernel_name
 from engine.build.tools.process import run as run_process
 from engine.errors import InputError
 from engine.foreign.compile import Compiled
-from engine.foreign.launcher import SIZES, Launcher
+from engine.foreign.launcher import MOST_BYTES, SIZES, Launcher
 from engine.ptx.findings import Finding
 from engine.ptx.isa.observe import Observer
 from engine.ptx.launch import Launch
@@ -27,7 +27,6 @@ from engine.ptx.records import unproven
 from engine.ptx.syntax import Instruction, Module
 
 LIMIT = 60.0  # seconds that a launcher may take
-MOST_BYTES = 1 << 30  # that a launcher may allocate
 
 Array = np.ndarray[Any, Any]
 
@@ -39,7 +38,7 @@ class Endless(InputError):
 @dataclass(frozen=True, slots=True)
 class Executed:
     """One launch of a kernel that was executed. `unproven` are instructions of it that no GPU was
-    seen to agree on, the first one of each opcode; `carried` as `Outcome` has it."""
+    seen to agree on, the first one of each opcode; `carried` and `ran` as `Outcome` has them."""
 
     kernel: str
     grid: tuple[int, ...]
@@ -50,6 +49,7 @@ class Executed:
     findings: tuple[Finding, ...]
     unproven: tuple[Instruction, ...]
     carried: Mapping[int, frozenset[int]]
+    ran: frozenset[int]
 
     @property
     def function(self) -> str:
@@ -317,7 +317,7 @@ def _do(
             Executed(
                 launch.kernel, launch.grid, launch.block, launch.shared,
                 done.thread_instructions, done.seconds, done.findings,
-                unproven(compiled.module.kernels[launch.kernel].code), done.carried,
+                unproven(compiled.module.kernels[launch.kernel].code), done.carried, done.ran,
             )
         )  # fmt: skip
     elif kind == "symbol":

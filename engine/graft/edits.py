@@ -218,3 +218,12 @@ def changed_lines(files: Files, changed: Files) -> int:
     text = patch_text(files, changed, {})
     return sum(1 for line in text.splitlines()
                if line[:1] in "+-" and not line.startswith(("+++ ", "--- ")))  # fmt: skip
+
+
+def fresh(name: str, *texts: bytes) -> str:
+    """The name, with _ at its end until it is no word of the texts."""
+    plain = (re.sub(rb"//[^\n]*|/\*.*?\*/", b"", text, flags=re.DOTALL) for text in texts)
+    words = {word for text in plain for word in re.findall(rb"\w+", text)}
+    while name.encode() in words:
+        name += "_"
+    return name

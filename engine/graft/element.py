@@ -26,7 +26,7 @@ from engine.cuir.nodes import (
 )
 from engine.cuir.rewrite import map_expr
 from engine.errors import LowerError, TransferError
-from engine.foreign.probe.places import Place
+from engine.foreign.probe.places import ELEMENT, Place
 from engine.lower.spelling.cpp_kinds import Kinds
 from engine.lower.spelling.emit import Emitter, Names
 from engine.lower.spelling.templates import default_templates
@@ -35,10 +35,12 @@ from engine.spec.recipes.recipe import Input, Recipe
 from engine.transfer.linear import Linear, linear, linear_difference, tidy
 from engine.transfer.logic import factored, negate
 
-X, SCORE = Name("x"), Name("s")
+X = Name("x")
 COORDINATES = {"b": "batch", "h": "head", "i": "row", "j": "key"}
-# How far a key is ahead of its row, or of the last row's own keys where the two lengths differ, and
-# the same as a float: no names that a recipe may have.
+# No names that a recipe may have: a scaled score, and what brings the element to it; how far a key
+# is ahead of its row, or of the last row's own keys where the two lengths differ, and the same as a
+# float.
+SCORE, TO_SCORE = Name("scale * x"), Name("to scale * x")
 AHEAD, FLOATED = Name("j - i"), Name("float(j - i)")
 SIZES = ("B", "Hq", "Hkv", "Nq", "Nk", "D", "Dv")
 # The functions of CUDA's own headers, in single precision.
@@ -48,7 +50,7 @@ _ATOM = re.compile(r"[\w.:]+|([\w.:]|->)*\w(\[[^\[\]]*\]|\(([^()]|\([^()]*\))*\)
 _PLAIN = re.compile(r"[\w.]+")
 _ONE = ("1.0f", "1")
 _NOTHING = "0x1p-126f"  # the least that no compiler's flag makes 0
-_SCORES = {"x", "s"}
+_SCORES = {X.id, SCORE.id}
 _OF_ELEMENTS = _SCORES | {"i", "j", AHEAD.id, FLOATED.id}
 _SUM, _PRODUCT, _STRONG = 10, 11, 14  # binding strengths, as the emitter counts them
 _KINDS = {"f32": "f32", "T": "f32", "f16": "f32", "bf16": "f32", "i32": "i32", "i64": "i64",
@@ -71,7 +73,7 @@ class Written:
 
 
 def masked_or_scored(recipe: Recipe) -> tuple[Expr | None, Expr | None]:
-    """What becomes of a scaled score `s` (None: nothing), and which pairs are dropped (None: none).
+    """What becomes of `SCORE` (None: nothing), and which pairs are dropped (None: none).
 
     Raises:
         TransferError: the recipe asks for what is no edit of a score.
@@ -126,7 +128,7 @@ def _kept(recipe: Recipe, equal_lengths: bool) -> Expr:
 
 
 def _of_scaled(score: Expr) -> Expr | None:
-    """The score over `s`, q . k times 1 / sqrt(D); over x where another scale is asked for."""
+    """The score over `SCORE`, q . k times 1 / sqrt(D); over x where another scale is asked for."""
     usual = (Call("rsqrt", (Name("D"),)), Binary("/", Num(1.0), Call("sqrt", (Name("D"),))))
 
     def scaled(node: Expr) -> Expr | None:
@@ -323,14 +325,15 @@ class Writer:
         self.at_end, self.inline, self.clamped = at_end, inline, clamped
         self.values = values
         self.inputs = {i.name: i for i in recipe.extra()}
-        self.words = frozenset(re.findall(r"\w+", source))
+        brought = (*self.inputs, *values.values())  # not in the source yet
+        self.words = frozenset(re.findall(r"\w+", " ".join((source, *brought))))
         self.e = self.fresh("e")
         self.place = _numbered(place, self.e)
         self.known: dict[str, str] = {}  # coordinates that have a variable of ours
         self.before: dict[str, str] = {}  # variables before a loop over elements
         self.inside: dict[str, str] = {}  # and in it
         self.read: set[str] = set()
-        locals = {"x": "f32", "s": "f32"}
+        locals = dict.fromkeys((*_SCORES, TO_SCORE.id), "f32")
         locals |= dict.fromkeys((*COORDINATES, *SIZES, AHEAD.id), "i32")
         locals |= {FLOATED.id: "f32"} | {i.name: _KINDS[i.dtype] for i in self.inputs.values()}
         self.emitter = Emitter(
@@ -366,7 +369,7 @@ class Writer:
         added = more if folded or self.place.to_score in _ONE else None
         sign, value = ("=", score) if added is None else ("+=", added)
         if self.place.to_score not in _ONE:
-            value = self.in_unit(value) if folded else Binary("/", value, Name("to_score"))
+            value = self.in_unit(value) if folded else Binary("/", value, TO_SCORE)
         element, text = self.place.element, self.text(value)
         if infinite and more is None:
             text = f"fmaf({element}, {_NOTHING}, {text})"
@@ -380,24 +383,25 @@ class Writer:
                 return Binary("*", self.in_unit(left), right)
             case Binary("*", left, right) if not names_in(right) & _OF_ELEMENTS:
                 return Binary("*", self.in_unit(right), left)
-        return Binary("/", score, Name("to_score"))
+        return Binary("/", score, TO_SCORE)
 
     def spelled(self, expr: Expr) -> tuple[str, int] | None:
         """What the source has for a name of the recipe, with how tightly it binds."""
+        to = self.place.to_score
         match expr:
-            case Name("s"):
-                text, to = self.place.element, self.place.to_score
+            case Name(SCORE.id):
+                text = self.place.element
                 if to in _ONE:
                     return text, _STRONG
                 return f"{text} * {_in(to, _STRONG)}", _PRODUCT
-            case Binary("*" | "/" as op, Name("s"), Num(value)) if self.place.to_score not in _ONE:
-                factor = self.text(Binary(op, Name("to_score"), Num(float(value))))
+            case Binary("*" | "/" as op, one, Num(value)) if one == SCORE and to not in _ONE:
+                factor = self.text(Binary(op, TO_SCORE, Num(float(value))))
                 return f"{self.place.element} * ({factor})", _PRODUCT
             case Name("x"):
                 natural, _ = self.spelled(SCORE) or ("", 0)
                 return f"{natural} * sqrtf({self.size('D')})", _PRODUCT
-            case Name("to_score"):
-                return self.place.to_score, strength(self.place.to_score)
+            case Name(TO_SCORE.id):
+                return to, strength(to)
             case Name(id) if id in COORDINATES:
                 text = self.coordinate(id)
                 return text, strength(text)
@@ -513,9 +517,9 @@ def _clamped(index: Expr, size: Expr) -> Expr:
 
 
 def _numbered(place: Place, e: str) -> Place:
-    """The place with another name for the element's number."""
-    named = {n: re.sub(r"\be\b", e, t) for n, t in place.coordinates.items()}
-    return replace(place, element=re.sub(r"\be\b", e, place.element), coordinates=named)
+    """The place with a name for the element's number."""
+    named = {n: t.replace(ELEMENT, e) for n, t in place.coordinates.items()}
+    return replace(place, element=place.element.replace(ELEMENT, e), coordinates=named)
 
 
 def sum_terms(text: str) -> Terms:

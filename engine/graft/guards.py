@@ -16,8 +16,8 @@ from tree_sitter import Node
 
 from engine.foreign.cuda_tree import descend, parsed, text
 from engine.foreign.functions import functions_of
-from engine.foreign.probe.places import Found, Row
-from engine.graft.edits import Edit, Files
+from engine.foreign.probe.places import ELEMENT, Found, Row
+from engine.graft.edits import Edit, Files, fresh
 from engine.graft.scope import scope
 
 EMPTY = "-1e30f"  # a maximum below it: no score is there, and -2^126 times a scale is
@@ -43,11 +43,11 @@ def guards(found: Found, files: Files) -> Iterator[Edit]:
                         yield _edit(file, files[file], put, words)
 
 
-def at_rows(found: Found) -> list[Edit]:
+def at_rows(found: Found, files: Files) -> list[Edit]:
     """Guards where probing tried the maximum and the sum of a row: of -inf becomes 0 what weights
     are taken by, and of 0 becomes 1 what the row is divided by; none where it found but one."""
     own = ((row, _NONE[row.what]) for row in found.rows if row.what in _NONE)
-    edits = [_at_row(row, *values) for row, values in own]
+    edits = [_at_row(row, files[row.file], *values) for row, values in own]
     return edits if len({row.what for row in found.rows}) == len(_NONE) else []
 
 
@@ -55,10 +55,12 @@ def at_rows(found: Found) -> list[Edit]:
 _NONE = {"m": ("-INFINITY", "0.0f"), "l": ("0.0f", "1.0f")}
 
 
-def _at_row(row: Row, none: str, instead: str) -> Edit:
-    words = f"if ({row.element} == {none}) {row.element} = {instead};"
+def _at_row(row: Row, data: bytes, none: str, instead: str) -> Edit:
+    e = fresh("e", data)
+    element = row.element.replace(ELEMENT, e)
+    words = f"if ({element} == {none}) {element} = {instead};"
     if row.elements > 1:
-        words = f"for (int e = 0; e < {row.elements}; ++e) {words}"
+        words = f"for (int {e} = 0; {e} < {row.elements}; ++{e}) {words}"
     reason = f"{row.evidence}; {REASON}"
     return Edit(row.file, row.after, row.after, f"\n{row.indent}{words}", TITLE, reason, "mask")
 

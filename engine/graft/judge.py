@@ -8,7 +8,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,9 @@ from engine.build.tools.toolchain import Toolchain, compiler_environ
 from engine.child.client import Child
 from engine.cuir.arch import arch as arch_of
 from engine.cuir.printer import print_expr
-from engine.foreign.check import Asked, Checked, check_kernel, places, shorter
+from engine.foreign.check import Asked, Checked, check_kernel, never_run_in, places, shorter
 from engine.foreign.launcher import Launcher
+from engine.foreign.numbers.never_run import NeverRun
 from engine.gates.outcome import Found
 from engine.graft.cases import on_data, sides_not_taken
 from engine.graft.edits import Edit, Files, apply, only_spans_changed
@@ -41,6 +42,7 @@ class Ran:
     Args:
         not_launched: kernels that the launcher reaches and no case launched, with their lines.
         not_reached: why no case was compared in which a place of the source is reached.
+        never_run: lines of the kernels that no case came to.
     """
 
     found: Found
@@ -49,6 +51,7 @@ class Ran:
     seconds: float
     not_launched: tuple[str, ...] = ()
     not_reached: str = ""
+    never_run: NeverRun = field(default_factory=NeverRun)
 
 
 def judge_run(asked: Asked, child: Child, said: Said) -> Ran:
@@ -61,6 +64,7 @@ def judge_run(asked: Asked, child: Child, said: Said) -> Ran:
     wrong: list[str] = []
     rows: list[dict[str, Any]] = []
     launches: dict[str, Launch] = {}
+    ran: list[Checked] = []
     compared = work = 0
     not_launched: tuple[str, ...] = ()
     assert asked.reference is not None
@@ -72,6 +76,7 @@ def judge_run(asked: Asked, child: Child, said: Said) -> Ran:
         kernels = ", ".join(dict.fromkeys(function_name(x.kernel) for x in checked.launches))
         wrong += [f"{d} ({checked.case}: {kernels})" for d in checked.differences or ()]
         not_launched = checked.not_launched
+        ran.append(checked)
         bad = len(findings) + len(checked.differences or ())
         compared += checked.differences is not None and bool(checked.errors)
         done = sum(launch.thread_instructions for launch in checked.launches)
@@ -80,7 +85,8 @@ def judge_run(asked: Asked, child: Child, said: Said) -> Ran:
             threads = launch.block[0] * launch.block[1] * launch.block[2]
             launches[function_name(launch.kernel)] = Launch(launch.shared, threads)
         rows.append(_row(checked, len(findings), done) | ({"wrong": bad} if bad else {}))
-        said(f"{checked.case}: {_words(checked, len(findings))}")
+        said(f"case {len(rows)}: {checked.case}: {_words(checked, len(findings))}")
+    said(f"{len(rows)} cases executed")
     details: dict[str, Any] = {"how": "run at these sizes", "cases": rows, "instructions": work}
     name = asked.reference.name
     if wrong:
@@ -89,12 +95,32 @@ def judge_run(asked: Asked, child: Child, said: Said) -> Ran:
     if not compared:
         reason = f"no case could be compared with {name}"
         return Ran(Found(False, reason, details), launches, work, time.monotonic() - begin)
-    sizes = "; ".join(str(row["case"]) for row in rows if row["compared"])
-    reason = f"executed as PTX it equals {name} at the sizes that were run: {sizes}"
+    reason = f"executed as PTX it equals {name} at the sizes that were run: {_sizes(rows)}"
     if skipped := _skipped(rows):
         reason += f"; {skipped}"
+    left = never_run_in(ran, asked.source)
+    if left.lines:
+        details["never_run"] = [left.lines]
+        reason += left.remark
     seconds = time.monotonic() - begin
-    return Ran(Found(True, reason, details), launches, work, seconds, not_launched)
+    return Ran(Found(True, reason, details), launches, work, seconds, not_launched, never_run=left)
+
+
+def _sizes(rows: Sequence[Mapping[str, Any]]) -> str:
+    return "; ".join(str(row["case"]) for row in rows if row["compared"])
+
+
+def shorter_than(found: Found, first: Sequence[Mapping[str, Any]]) -> Found:
+    """A pass that does not list again the cases that another verdict's rows have."""
+    rows = found.details.get("cases", ())
+    known = [row["case"] for row in first if row["compared"]]
+    again = {row["case"] for row in rows if row["compared"]}
+    if not found.ok or not known or not again.issuperset(known):
+        return found
+    more = [row for row in rows if row["case"] not in known]
+    same = f"the same {len(known)} cases" if len(known) > 1 else "the same case"
+    words = "; ".join(filter(None, (same, _sizes(more))))
+    return replace(found, reason=found.reason.replace(_sizes(rows), words, 1))
 
 
 def _row(checked: Checked, findings: int, work: int) -> dict[str, Any]:
@@ -198,6 +224,7 @@ def judge_build(was: BuildResult, now: BuildResult) -> Found:
     problems = compare(was, now)
     details["problems"] = [p.to_json() for p in problems]
     if problems:
+        details |= {"fix": problems[0].fix} if problems[0].fix else {}
         return Found(False, str(problems[0]).removeprefix(f"{KEY} "), details)
     return Found(True, _uses(was, now), details)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from engine.foreign.probe.places import Found, Hook, Loop, Meaning, Place, Row
+from engine.foreign.probe.places import ELEMENT, Found, Hook, Loop, Meaning, Place, Row
 
 
 def found_json(found: Found) -> str:
@@ -26,13 +27,27 @@ def read_found(text: str) -> Found:
         tuple(data["refused"]),
         data["executed"],
         tuple(map(Path, data["files"])),
-        tuple(Row(**_filed(r)) for r in data.get("rows", ())),
+        tuple(Row(**_numbered(r)) for r in data.get("rows", ())),
         tuple(_hook(h) for h in data.get("more", ())),
     )
 
 
 def _filed(data: Mapping[str, Any]) -> dict[str, Any]:
     return {**data, "file": Path(data["file"])}
+
+
+def _numbered(data: Mapping[str, Any]) -> dict[str, Any]:
+    """A place or a row. Sessions called the number of an element `e` before."""
+    made = _filed(data)
+    if data["elements"] > 1 and ELEMENT not in data["element"]:
+        made["element"] = _number(data["element"])
+        if "coordinates" in data:
+            made["coordinates"] = {n: _number(t) for n, t in data["coordinates"].items()}
+    return made
+
+
+def _number(text: str) -> str:
+    return re.sub(r"\be\b", ELEMENT, text)
 
 
 def _hook(data: Mapping[str, Any]) -> Hook:
@@ -42,7 +57,7 @@ def _hook(data: Mapping[str, Any]) -> Hook:
 
 
 def _place(data: Mapping[str, Any]) -> Place:
-    return Place(**_filed(data) | {n: tuple(data.get(n, ())) for n in ("signed", "alike")})
+    return Place(**_numbered(data) | {n: tuple(data.get(n, ())) for n in ("signed", "alike")})
 
 
 def _loop(data: Mapping[str, Any]) -> Loop:

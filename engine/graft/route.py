@@ -17,7 +17,7 @@ from engine.errors import TransferError
 from engine.foreign.cuda_tree import parsed
 from engine.foreign.functions import declarator_of
 from engine.foreign.probe.places import Place
-from engine.graft.edits import Edit, Files
+from engine.graft.edits import Edit, Files, fresh
 from engine.spec.recipes.recipe import Input
 
 _STRUCTS = ("struct_specifier", "class_specifier")
@@ -83,7 +83,7 @@ class Router:
             TransferError: the launcher has another thing of that name.
         """
         texts = [n.text or b"" for _, n in self._functions() if _name(n) == function]
-        name = _fresh(item.name, *texts)
+        name = fresh(item.name, *texts)
         if function == self.launcher and name != item.name:
             raise TransferError(
                 f"{function} has something called {item.name} already",
@@ -173,7 +173,7 @@ class Router:
     def _by_struct(self, item: Input, through: str, member: str, held_by: Struct) -> str:
         """Gives the struct with `member` one of the input's name, set where `member` is."""
         file, struct, own = held_by
-        called = _fresh(item.name, struct.text or b"")
+        called = fresh(item.name, struct.text or b"")
         name = f"{through}{called}"
         if (item.name, f"struct {member}") in self._done:
             return name
@@ -244,7 +244,7 @@ class Router:
         """
         body = struct.child_by_field_name("body")
         assert body is not None
-        called, type = _fresh(item.name, body.text or b""), _struct_name(body).decode()
+        called, type = fresh(item.name, body.text or b""), _struct_name(body).decode()
         key = (item.name, f"struct {file}:{body.start_byte}")
         if key in self._done:
             return called
@@ -414,15 +414,6 @@ def _tensor(node: Node) -> str:
     """PyTorch's type as it is spelled there; "" where it is not."""
     found = re.search(r"(?:\w+::)*\bTensor\b", (node.text or b"").decode("utf-8", "replace"))
     return found[0] if found else ""
-
-
-def _fresh(name: str, *texts: bytes) -> str:
-    """The name, with _ at its end until it is no word of the texts."""
-    plain = (re.sub(rb"//[^\n]*|/\*.*?\*/", b"", text, flags=re.DOTALL) for text in texts)
-    words = {word for text in plain for word in re.findall(rb"\w+", text)}
-    while name.encode() in words:
-        name += "_"
-    return name
 
 
 def _listed(node: Node) -> list[Node]:

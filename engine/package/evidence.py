@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from engine.markdown import prose
+from engine.spec.recipes.kept_pairs import EXAMPLES
 from engine.types import Gate, Level, Verdict, VerdictKind
 from engine.types.trust import rests_on
 
@@ -144,6 +145,7 @@ def not_known(
     keys = {*built}
     if judged and (others := len(keys - {judged})):
         never.append(f"{others} of the {len(keys)} types and head sizes, on a CPU")
+    never += [f"the lines {prose(lines)}" for lines in _texts(details.get("never_run"))]
     unseen = [*_texts(details.get("unreached")), *_texts(details.get("sides_not_taken"))]
     if unseen:
         never.append(f"a case of {prose(', of '.join(unseen))}")
@@ -171,7 +173,7 @@ def speed(verdicts: Sequence[Verdict]) -> str:
     if not isinstance(guess, Mapping) or guess.get("problem") or not guess.get("us"):
         return "nothing was timed."
     calls = int(guess.get("attentions", 1))
-    example = "with example values of what its mask reads, " if guess.get("examples") else ""
+    example = f"by {EXAMPLES}, " if guess.get("examples") else ""
     return (
         f"predicted by a model, not measured: {example}{guess['us']:,.0f} us on an "
         f"{prose(str(guess.get('where')))}. Predicted for the kernel before the edit, which "

@@ -30,7 +30,7 @@ from engine.build.folder.units import (
 from engine.cuir.nodes import walk_expr
 from engine.cuir.printer import print_expr
 from engine.errors import InputError, StoreError
-from engine.files import read_file
+from engine.files import read_file, try_writing_below
 from engine.package.fold import fold, unfold
 from engine.package.host import host_facts
 from engine.package.module import PAGES, hosts_text, runtime_text, spec_text, tables_text
@@ -153,11 +153,8 @@ def check_place(folder: Path) -> None:
     """
     folder = folder.expanduser().absolute()
     _check_folder(folder)
-    above = folder.parent
-    while not os.path.exists(above) and above != above.parent:
-        above = above.parent
     try:
-        tempfile.TemporaryFile(dir=above).close()
+        try_writing_below(folder.parent)
     except OSError as error:
         raise _unwritable(folder, error) from None
 

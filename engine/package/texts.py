@@ -418,14 +418,15 @@ def _no_host(info: Mapping[str, Any]) -> str:
 
 
 def adapted_text(
-    name: str, source: str, declaration: str, compile: str, recipe: Recipe, level: Level,
-    verdicts: Sequence[Verdict], changed: int,
+    name: str, source: str, declaration: str, compile: str, recipe: Recipe, lse: bool,
+    level: Level, verdicts: Sequence[Verdict], changed: int,
 ) -> str:  # fmt: skip
     """README.md of a kernel of others with its edits, one screen, as `readme_text`.
 
     Args:
         declaration: the launcher's, in C++.
         compile: the command that compiles the source as it was judged.
+        lse: whether the kernel writes LSE.
         changed: lines that the patch adds or removes.
     """
     lines = [
@@ -444,22 +445,24 @@ def adapted_text(
 ## Call it
 ```cpp
 // {flat(source)}: {flat(compile)}
-{flat(declaration)};
+{flat(declaration)}
 ```
 The author's own launcher, with what the spec takes besides; all else is as it was.
 
 ## What it computes
-{_list(_wants(recipe, "`reference.py`"))}
+{_list(_wants(recipe, "`reference.py`", lse))}
 ## What is known of it
 {_list(lines)}"""
 
 
-def _wants(asked: Asked, spec: str) -> list[str]:
-    """What the spec asks for, in words."""
+def _wants(asked: Asked, spec: str, lse: bool = True) -> list[str]:
+    """What the spec asks for, in words; what they say of LSE only where it is written."""
     recipe = recipe_of(asked)
     if recipe is None:
         return [f"what the function in {spec} computes"]
-    said = (c.words for c in recipe.clauses if c.kind not in _TOLD)
+    said = [c.words for c in recipe.clauses if c.kind not in _TOLD]
+    if not lse:
+        said = [re.sub(r"; LSE [^;]*| and LSE = [^;,]*", "", words) for words in said]
     return [prose(words) for words in said] or ["full attention"]
 
 

@@ -78,7 +78,7 @@ class Outcome:
     """What a run left: findings, and how much was executed in how many seconds.
 
     `carried`: by the PTX line of a load, the lines of the stores whose values it read, as far as it
-    was looked at.
+    was looked at. `ran`: the PTX lines of the instructions that some thread came to.
     """
 
     findings: tuple[Finding, ...]
@@ -86,6 +86,7 @@ class Outcome:
     thread_instructions: int
     seconds: float
     carried: Mapping[int, frozenset[int]]
+    ran: frozenset[int]
 
 
 def run(
@@ -117,12 +118,13 @@ def run(
     for words in _refused(module, kernel, launch):
         findings.add("too many resources", kernel.code[0], words)
     if len(findings):
-        return Outcome(tuple(findings), 0, 0, 0.0, {})
+        return Outcome(tuple(findings), 0, 0, 0.0, {}, frozenset())
     total = int(np.prod(launch.grid))
     batch = _together(module, kernel, launch)
     declared = tuple(v for v in (*module.variables, *kernel.variables) if v.space == "shared")
     arrays = accessed(kernel, declared, layout(declared)[0])
     instructions = thread_instructions = 0
+    ran = np.zeros(len(kernel.code), np.bool_)
     carried: dict[int, frozenset[int]] = {}
     before: History | None = None
     own = {} if own is None else own
@@ -143,13 +145,15 @@ def run(
         machine.bulk.finish()
         _reallocation(machine)
         instructions += machine.executed
+        ran |= machine.ran
         thread_instructions += machine.executed_threads
         machine.memory.give_back()
         for line, looks in machine.memory.carried.items():
             written = frozenset(np.concatenate(looks).tolist()) - {0}
             carried[line] = carried.get(line, frozenset()) | written
     seconds = time.perf_counter() - began
-    return Outcome(tuple(findings), instructions, thread_instructions, seconds, carried)
+    lines = frozenset(at.line for at, came in zip(kernel.code, ran, strict=True) if came)
+    return Outcome(tuple(findings), instructions, thread_instructions, seconds, carried, lines)
 
 
 def _together(module: Module, kernel: Kernel, launch: Launch) -> int:

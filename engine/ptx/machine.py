@@ -102,6 +102,7 @@ class Machine:
         self.alive = np.tile(np.arange(threads) < (present or threads), blocks)
         self.executed = 0  # instructions, each counted once for all lanes together
         self.executed_threads = 0
+        self.ran = np.zeros(len(kernel.code), np.bool_)  # which instructions any thread came to
         # What lands by itself: asked when nothing else can go on; true if something happened.
         self.pending: list[Callable[[], bool]] = []
         # What an ended thread may release: barriers that wait for all threads that are left.
@@ -233,10 +234,12 @@ class Machine:
             outcome = code[pc](lanes)
             pc += 1
             if outcome is not None:
+                self.ran[began:pc] = True
                 self.executed += pc - began
                 self.executed_threads += (pc - began) * size
                 self.after(outcome, pc, lanes, turn)
                 return
+        self.ran[began:pc] = True
         self.executed += pc - began
         self.executed_threads += (pc - began) * size
         self.groups.append(Group(pc, lanes, None, turn))

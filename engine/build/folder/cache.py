@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import shutil
@@ -11,8 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from engine.errors import Interrupted
+from engine.errors import Interrupted, StoreError
 
+_ROOM = 1 << 20  # bytes
 _MOST_BUILDS = 256  # folders kept, the ones used last
 
 
@@ -25,20 +27,44 @@ def default_cache() -> Path:
 
 @contextmanager
 def locked(folder: Path, cancel: threading.Event | None) -> Iterator[None]:
-    """One ninja at a time per folder; waits for another process's."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / ".lock", "a") as lock:
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if cancel is not None and cancel.wait(0.05):
-                    raise Interrupted("the build was cancelled") from None
-                if cancel is None:
-                    time.sleep(0.05)
-        os.utime(folder / ".lock")
-        yield
+    """One ninja at a time per folder; waits for another process's.
+
+    Raises:
+        StoreError: something of it could not be written, by us or by who has the lock.
+        Interrupted: `cancel` was set.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with open(folder / ".lock", "a") as lock:
+            while True:
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    break
+                except BlockingIOError:
+                    if cancel is not None and cancel.wait(0.05):
+                        raise Interrupted("the build was cancelled") from None
+                    if cancel is None:
+                        time.sleep(0.05)
+            os.utime(folder / ".lock")
+            yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise no_room(folder, "XDG_CACHE_HOME") from None
+        raise StoreError(
+            f"the build folder {folder} cannot be written: {error.strerror or error}",
+            fix="free space there, or set XDG_CACHE_HOME to a folder that you may write to",
+        ) from None
+
+
+def is_full(folder: Path) -> bool:
+    """Whether the disk of a folder has no room for what a compiler writes: it says anything then,
+    and seldom that."""
+    return shutil.disk_usage(folder).free < _ROOM
+
+
+def no_room(folder: Path, variable: str) -> StoreError:
+    """What is said where a disk is full; `variable` is what would name another one."""
+    return StoreError(f"there is no room in {folder}", fix=f"make room there, or set {variable}")
 
 
 def prune(root: Path, current: Path) -> None:

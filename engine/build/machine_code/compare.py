@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from engine.build.machine_code.occupancy import Residency
 from engine.build.machine_code.ptxas import PtxasWarning, WarningKind
 from engine.build.machine_code.result import BuildResult, Kernel, Specialisation
 from engine.build.machine_code.sass import LOCAL_CLASSES, MATRIX_CLASSES
@@ -28,7 +29,8 @@ class Loss(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One loss, in which kernel of which specialisation: what the source had, and what is now."""
+    """One loss, in which kernel of which specialisation: what the source had, and what is now.
+    `fix`: what a person can change in the source, where something there is known to help."""
 
     loss: Loss
     specialisation: str
@@ -36,6 +38,7 @@ class Problem:
     message: str
     was: str = ""
     now: str = ""
+    fix: str = ""
 
     def __str__(self) -> str:
         place = " ".join(filter(None, (self.specialisation, self.kernel)))
@@ -110,8 +113,8 @@ def _without_names(warning: PtxasWarning) -> str:
 def _kernel(key: str, was: Kernel | None, now: Kernel, same_tool: bool) -> list[Problem]:
     problems: list[Problem] = []
 
-    def lost(loss: Loss, message: str, before: object, after: object) -> None:
-        problems.append(Problem(loss, key, now.name, message, str(before), str(after)))
+    def lost(loss: Loss, message: str, before: object, after: object, fix: str = "") -> None:
+        problems.append(Problem(loss, key, now.name, message, str(before), str(after), fix))
 
     before = was.use if was else None
     stores, loads = now.use.spill_store_bytes, now.use.spill_load_bytes
@@ -122,19 +125,19 @@ def _kernel(key: str, was: Kernel | None, now: Kernel, same_tool: bool) -> list[
             Loss.SPILLS,
             f"spills: {stores} bytes stored, {loads} loaded "
             f"(the source: {was_stores} and {was_loads})",
-            was_stores + was_loads, stores + loads,
+            was_stores + was_loads, stores + loads, _SMALLER,
         )  # fmt: skip
     stack, was_stack = now.use.stack_bytes, before.stack_bytes if before else 0
     local, was_local = _local(now), _local(was) if was else 0
     if stack > was_stack:
         lost(
             Loss.LOCAL_MEMORY, f"uses {stack} bytes of local memory (the source: {was_stack})",
-            was_stack, stack,
+            was_stack, stack, _SMALLER,
         )  # fmt: skip
     elif same_tool and local > was_local and not was_local:
         lost(
             Loss.LOCAL_MEMORY, f"has {local} accesses to local memory (the source: none)",
-            was_local, local,
+            was_local, local, _SMALLER,
         )  # fmt: skip
     if was is None:
         return problems
@@ -147,9 +150,21 @@ def _kernel(key: str, was: Kernel | None, now: Kernel, same_tool: bool) -> list[
             Loss.RESIDENCY,
             f"{now.residency.blocks} resident blocks per multiprocessor, limited by "
             f"{now.residency.limit} (the source: {was.residency.blocks})",
-            was.residency.blocks, now.residency.blocks,
+            was.residency.blocks, now.residency.blocks, _fitting(was.residency, now),
         )  # fmt: skip
     return problems
+
+
+_SMALLER = "take a smaller tile in the source and begin again: it leaves registers"
+
+
+def _fitting(was: Residency, now: Kernel) -> str:
+    """What lets as many blocks be resident as the source has."""
+    if now.residency is None or now.residency.limit != "registers":
+        return "take a smaller tile in the source and begin again"
+    bounds = f"__launch_bounds__({now.threads or 'THREADS'}, {was.blocks})"
+    return (f"take a smaller tile in the source, or {bounds} there, which holds registers down "
+            "(they may spill), and begin again")  # fmt: skip
 
 
 def _matrix(kernel: Kernel) -> set[str]:

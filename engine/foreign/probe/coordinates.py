@@ -14,7 +14,7 @@ from engine.foreign.probe.boundaries import Loop as Head
 from engine.foreign.probe.coverage import Held
 from engine.foreign.probe.fit import Column, Sum, by_element, solve, spelled, thread_bits
 from engine.foreign.probe.meanings import End
-from engine.foreign.probe.places import Loop, Place, Row
+from engine.foreign.probe.places import ELEMENT, Loop, Place, Row
 from engine.foreign.probe.run import Sizes
 from engine.foreign.probe.tracks import Track
 from engine.ptx.isa.observe import THREAD_BITS
@@ -228,12 +228,12 @@ def _factors(
 
 
 def _element(variable: Variable, words: Sequence[int], count: int) -> str:
-    """The C++ lvalue of element `e`."""
+    """The C++ lvalue of element `@`."""
     whole = list(words) == list(range(count))
     if whole and count == 1:
         return variable.name
     if whole and variable.extents:
-        parts, rest = [], "e"
+        parts, rest = [], ELEMENT
         for k in range(len(variable.extents)):
             after = " * ".join(
                 f"({x})" if not x.isalnum() else x for x in variable.extents[k + 1 :]
@@ -245,8 +245,8 @@ def _element(variable: Variable, words: Sequence[int], count: int) -> str:
     start = words[0]
     if list(words) != list(range(start, start + len(words))):
         listed = ", ".join(map(str, words))
-        return f"reinterpret_cast<float*>(&{variable.name})[(const int[]){{{listed}}}[e]]"
-    offset = f"e + {start}" if start else "e"
+        return f"reinterpret_cast<float*>(&{variable.name})[(const int[]){{{listed}}}[{ELEMENT}]]"
+    offset = f"{ELEMENT} + {start}" if start else ELEMENT
     return f"reinterpret_cast<float*>(&{variable.name})[{offset}]"
 
 

@@ -1,7 +1,7 @@
 """Whole numbers that were seen at a place, as a C++ expression in what else was seen there.
 
 An expression is a sum of terms: what is in scope, with a whole factor; digits of the thread's
-number; and a function of the element's number `e`. Numbers of several runs are explained together,
+number; and a function of the element's number `@`. Numbers of several runs are explained together,
 so that what is a size in one run is not taken for a constant.
 """
 
@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+
+from engine.foreign.probe.places import ELEMENT
 
 Array = np.ndarray[Any, Any]
 _SAMPLES = 500
@@ -285,8 +287,8 @@ def _element(table: list[int]) -> list[str]:
             run -= 1
         whole = [table[k] for k in range(0, len(table), run)]
         if run == 1 or any(table[k] != whole[k // run] + k % run * step for k in range(len(table))):
-            return [f"(const int[]){{{', '.join(map(str, table))}}}[e / {divisor}]"]
-        words = "e" if divisor == 1 else f"e / {divisor}"
+            return [f"(const int[]){{{', '.join(map(str, table))}}}[{ELEMENT} / {divisor}]"]
+        words = ELEMENT if divisor == 1 else f"{ELEMENT} / {divisor}"
         if run < len(table):
             words = f"{words} % {run}"
         if step:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from engine.foreign.probe.places import Found, Hook, Loop, Place
+from engine.foreign.probe.places import ELEMENT, Found, Hook, Loop, Place
 
 _ROWS = {"m": "the maximum{} that weights are taken by", "l": "the sum that O is divided by"}
 
@@ -65,7 +65,8 @@ def _lines(found: Found) -> Iterator[tuple[str, tuple[Path, int] | None]]:
 
 
 def _place(place: Place) -> Iterator[str]:
-    many = "" if place.elements == 1 else f", {place.elements} elements: {place.element}"
+    several = f", {place.elements} elements, number {ELEMENT} is {place.element}"
+    many = several if place.elements > 1 else ""
     yield f"  {_at(place.file, place.line)}: after it {place.variable} holds scores{many}"
     for name, text in place.coordinates.items():
         yield f"    {name} = {text}"

@@ -7,6 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+# The number of an element in C++ text: no sign of C++, so nothing of a source is taken for it.
+ELEMENT = "@"
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -19,10 +22,10 @@ class Place:
         function: the function's name.
         variable: the C++ lvalue as the source spells it: `sum`, `acc`, `tSrS`, `S[Bc * tx + y]`.
         elements: floats in it, of each thread, each time that the place is reached.
-        element: the C++ lvalue of the float with number `e` (an int from 0 to `elements`): `sum`,
-            `acc[e / 4][e % 4]`, `reinterpret_cast<float*>(&tSrS)[e]`.
+        element: the C++ lvalue of the float with number `@` (an int from 0 to `elements`): `sum`,
+            `acc[@ / 4][@ % 4]`, `reinterpret_cast<float*>(&tSrS)[@]`; `s[n][e]` has none.
         coordinates: `b`, `h` (of the queries), `i`, `j` as C++ integer expressions in what is in
-            scope there and `e`. Where the kernel itself does not tell the batch from the head (it
+            scope there and `@`. Where the kernel itself does not tell the batch from the head (it
             has one number for both, and not Hq), `bh` is there, b Hq + h, and `b`, `h` or both are
             not.
         sizes: `B`, `Hq`, `Hkv`, `Nq`, `Nk`, `D` as C++ integer expressions in scope, where found.

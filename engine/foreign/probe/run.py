@@ -12,7 +12,7 @@ import numpy as np
 
 from engine.child.client import Child
 from engine.errors import InputError
-from engine.foreign.cases import cases_of, complete, draw
+from engine.foreign.cases import cases_of, complete, draw, refuse_too_large
 from engine.foreign.check import Asked
 from engine.foreign.compile import Compiled
 from engine.foreign.launcher import DIMENSIONS, SIZES, Launcher, Parameter
@@ -188,6 +188,8 @@ class _Cases:
     def of(bench: Bench) -> _Cases:
         own, told = bench.asked, bench.entry.sizes
         cases = cases_of(bench.entry, own.sizes, ("random",), own.head_dim, bench.reference)
+        for case in cases:
+            refuse_too_large(bench.entry, case, True)
         asked = [complete(bench.entry, c.sizes) for c in cases] if own.sizes else []
         usual = {"N", *DIMENSIONS}
         further = {n: s for n, s in (asked[0] if asked else {}).items() if n not in usual}

@@ -97,6 +97,11 @@ def diagnosis(want: Tensor, got: Tensor, first: int = 0) -> str:
     if bool(got.isnan().any()):
         return "the target's weights in this row are NaN"
     kept, mine = want != 0, got != 0
+    if bool(kept.any()) and not bool(mine.any()):
+        return (
+            "every weight of this row is 0: no key of it is visited and kept, or its sum or its "
+            "accumulator is lost"
+        )
     if bool((kept != mine).any()):
         extra = (mine & ~kept).nonzero().flatten() + first
         lost = (kept & ~mine).nonzero().flatten() + first

@@ -1,8 +1,8 @@
 """The first wrong op of a target that computes other numbers than its spec.
 
-One-hot V gives back every weight of the target. Their zero pattern tells a wrong mask from a wrong
-schedule, their ratios within a row a wrong score, their sum a wrong normaliser; what is left is
-LSE. Each of these has its op in the program.
+One-hot V gives back every weight of the target. Their zero pattern shows a wrong mask or schedule,
+which are blamed where evaluating them at that pair gives the same; their ratios within a row show a
+wrong score, their sum a wrong normaliser; what is left is LSE. Each has its op in the program.
 """
 
 from __future__ import annotations
@@ -33,6 +33,10 @@ from engine.cuir.ops.traits import MAPS, ROW_STORES
 from engine.cuir.rewrite import map_expr, substitute
 from engine.cuir.scalar import evaluate
 from engine.errors import CuBridgeError
+from engine.gates.deck import Case
+from engine.gates.runs.subject import Subject
+from engine.gates.schedules.schedule_at_size import ScheduleAt
+from engine.gates.schedules.schedule_calls import asked_schedule
 from engine.transfer.match import Attention, Site, block_at, find_attention
 
 RATIO_TOLERANCE = 1e-8
@@ -48,12 +52,13 @@ class Diagnosis:
 
 
 def diagnose(
-    module: Module, got: Tensor, want: Tensor, sizes: Mapping[str, int]
+    subject: Subject, case: Case, got: Tensor, want: Tensor, sizes: Mapping[str, int]
 ) -> Diagnosis | None:
     """The op behind a difference of weights [B, Hq, Nq, Nk] (normalised, as O shows them).
 
     None when the program is not one that the rules know, or when the weights agree.
     """
+    module = subject.module
     try:
         found = find_attention(module)
     except CuBridgeError:
@@ -61,7 +66,7 @@ def diagnose(
     site = found.sites[-1]
     kept, should = got != 0, want != 0
     if bool((kept != should).any()):
-        return _mask(module, found, site, got, want, sizes)
+        return _mask(subject, case, found, site, got, want, sizes)
     both = should & kept
     if not bool(both.any()):
         return None
@@ -69,17 +74,19 @@ def diagnose(
 
 
 def _mask(
-    module: Module,
+    subject: Subject,
+    case: Case,
     found: Attention,
     site: Site,
     got: Tensor,
     want: Tensor,
     sizes: Mapping[str, int],
 ) -> Diagnosis:
-    kept, should = got != 0, want != 0
+    module, kept, should = subject.module, got != 0, want != 0
     b, h, i, j = (int(x) for x in (kept != should).nonzero()[0])
     wanted = bool(should[b, h, i, j])
-    example = {"b": b, "h": h, "i": i, "j": j, "expected": wanted, "got": not wanted}
+    example: dict[str, float] = {"b": b, "h": h, "i": i, "j": j}
+    example |= {"expected": wanted, "got": not wanted}
     path, predicate = _keep(module, site)
     known = _defined(module, site)
     verdict = _holds(predicate, {"b": b, "h": h, "i": i, "j": j}, found, sizes, known)
@@ -89,20 +96,41 @@ def _mask(
         if off is not None:
             return off
     pair = f"the pair i={i}, j={j}"
-    if verdict is None or verdict != wanted:
+    if verdict is not None and verdict != wanted:
         does = "masks" if wanted else "keeps"
         return Diagnosis(path, f"the keep predicate {does} {pair}, the spec does not", example)
-    if wanted:
+    visited, full = _asked(subject, case, b, h, i, j)
+    if wanted and visited is False:
         last = len(module.function(found.schedule.count).body) - 1
         return Diagnosis(
             (found.schedule.count, last), f"the schedule never visits the tile of {pair}", example
         )
-    last = len(module.function(found.schedule.full).body) - 1
-    return Diagnosis(
-        (found.schedule.full, last),
-        f"the tile of {pair} counts as full, so it is not masked",
-        example,
-    )
+    if not wanted and full:
+        last = len(module.function(found.schedule.full).body) - 1
+        return Diagnosis(
+            (found.schedule.full, last),
+            f"the tile of {pair} counts as full, so it is not masked",
+            example,
+        )
+    # The mask and the schedule are right there, or only a run knows: what was seen is the weight.
+    example |= {"expected": float(want[b, h, i, j]), "got": float(got[b, h, i, j])}
+    words = f"the weight of {pair} is {example['got']:.6g}, in the spec {example['expected']:.6g}"
+    if wanted and not bool(kept[b, h, i].any()):
+        total = float(want[b, h, i].sum())
+        words = f"all weights of row i={i} are 0, those of the spec add up to {total:.6g}"
+        path = _divided(module, found) if verdict and visited else path
+    return Diagnosis(path, words, example)
+
+
+def _asked(
+    subject: Subject, case: Case, b: int, h: int, i: int, j: int
+) -> tuple[bool | None, bool | None]:
+    """Whether a pair's tile is visited, and whether it is called full; None where only a run knows,
+    as where tiles come from lists."""
+    try:
+        return ScheduleAt(subject, asked_schedule(subject.module), case).of_pair(b, h, i, j)
+    except (CuBridgeError, ArithmeticError, LookupError, TypeError, ValueError):
+        return None, None
 
 
 def _keep(module: Module, site: Site) -> tuple[Path, Lambda | None]:
@@ -197,7 +225,13 @@ def _normaliser(
     example = {
         "b": b, "h": h, "i": i, "expected": float(wanted[b, h, i]), "got": float(sums[b, h, i]),
     }  # fmt: skip
-    path = next(
+    words = f"the weights of row i={i} do not add up to what the spec's do"
+    return Diagnosis(_divided(module, found), words, example)
+
+
+def _divided(module: Module, found: Attention) -> Path:
+    """The op that gives O its last value, which divides by the sum of a row."""
+    return next(
         (
             p
             for p, s in reversed(list(walk(module)))
@@ -205,7 +239,6 @@ def _normaliser(
         ),
         (*found.sites[-1].block, found.sites[-1].row_max),
     )
-    return Diagnosis(path, f"the weights of row i={i} do not add up to what the spec's do", example)
 
 
 def lse_path(module: Module) -> Path | None:

@@ -224,7 +224,7 @@ def located(subject: Subject, deck: Sequence[Case], seed: int, failure: Failure)
     want = expected(subject.recipe, inputs).weights
     # Of an output that becomes something else one-hot V gives back no weights.
     changed = subject.recipe.changes_output
-    found = None if changed else diagnose(subject.module, got, want, sizes)
+    found = None if changed else diagnose(subject, case, got, want, sizes)
     if found is None:
         path = lse_path(subject.module) if failure.reason.startswith("LSE") else None
         return failure if path is None else replace(failure, op=op_text(path))

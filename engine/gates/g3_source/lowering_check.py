@@ -87,6 +87,7 @@ def judge_lowered(
     if not made.ok or problems:
         reason = made.reason if not made.ok else str(problems[0])
         details["problems"] = [p.to_json() for p in problems]
+        details |= {"fix": problems[0].fix} if made.ok and problems[0].fix else {}
         return G3(VerdictKind.FAIL, reason, details, made.compiler)
     kinds = ", ".join(s.key for s in made.specialisations)
     reason = f"lifts to the target again; {kinds} compile for {arch} without a loss"

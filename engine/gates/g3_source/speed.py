@@ -21,7 +21,7 @@ from engine.cuir.ops.traits import ASYNC_MATMULS, MASKS
 from engine.cuir.printer import print_expr
 from engine.cuir.scalar import evaluate
 from engine.errors import CuBridgeError, InputError
-from engine.spec.recipes.kept_pairs import example_value, extent, kept_share, mask_inputs
+from engine.spec.recipes.kept_pairs import EXAMPLES, example_value, extent, kept_share, mask_inputs
 from engine.spec.recipes.recipe import Recipe
 from engine.transfer.binding import Binding
 from engine.worker.problems.problem_sizes import Case, cases_of, label
@@ -151,7 +151,7 @@ class Speed:
             return words
         why = f"within the model's largest error, {LARGEST_ERROR:.0%}"
         if self.examples:
-            why = "by example values of what the mask reads"
+            why = f"by {EXAMPLES}"
         return f"{words}: below half of that speed, {why}"
 
     def to_json(self) -> dict[str, Any]:

@@ -64,9 +64,10 @@ def run_deck(
     """The first failure of the deck's cases from `first` on (or None), and what each run
     measured."""
     done: list[Row] = []
+    report(f"{len(deck) - first} cases to run")
     for number in range(first, len(deck)):
         case = deck[number]
-        report(f"{number + 1} of {len(deck)}: {case}")
+        report(f"case {number + 1} of {len(deck)}: {case}")
         runs: list[Run] = []
         if "exact" in case.modes:
             runs.append(lambda: exact(way, subject, case, number))  # noqa: B023

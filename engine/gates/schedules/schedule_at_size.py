@@ -75,6 +75,14 @@ class ScheduleAt:
         self.evaluations += 1
         return j < self.case.Nk and bool(self._keep({**self._env, "b": b, "h": h, "i": i, "j": j}))
 
+    def of_pair(self, b: int, h: int, i: int, j: int) -> tuple[bool, bool]:
+        """Whether the tile of a pair is visited for its row, and whether it is called full."""
+        row0, q0 = (i // rows * rows for rows in (self.asked.part, self.asked.rows))
+        count, n = max(self.count(b, h, q0), 0), j // self.asked.keys
+        lead, tail = (f(b, h, q0, row0) if count else 0 for f in (self.lead, self.tail))
+        visited = any(self.index(b, h, q0, step) == n for step in range(lead, count - tail))
+        return visited, bool(self.full(b, h, q0 if self.asked.by_block else row0, n))
+
     def fault(
         self, b: int, h: int, row0: int, pairs: Mapping[int, Sequence[tuple[int, int]]]
     ) -> Fault | None:

@@ -55,6 +55,7 @@ from engine.graft.judge import (
     judge_bytes,
     judge_cases,
     judge_run,
+    shorter_than,
 )
 from engine.graft.kept import found_json, read_found
 from engine.graft.kernel import ExecutedKernel, same_layout
@@ -244,7 +245,8 @@ class ExecutedWork(Work):
         return self._weighed(Gate.G1, begin, ran)
 
     def _weighed(self, gate: Gate, begin: float, ran: Ran) -> Verdict:
-        """The verdict of a run; none where a kernel, or a place of the source, was not run."""
+        """The verdict of a run; none where a kernel, a place of the source, or what
+        a patched one computes somewhere was not run."""
         if ran.found.ok and ran.not_launched:
             reason = f"no size was found that launches {', '.join(ran.not_launched)}: nothing says"
             reason = f"{reason} what it computes (import the kernel with --sizes that do)"
@@ -253,6 +255,11 @@ class ExecutedWork(Work):
         if ran.found.ok and ran.not_reached:
             reason = f"a place of the source runs only in a case that was {ran.not_reached}"
             reason = f"{reason}; import the kernel with --sizes as long that can be compared"
+            return self.not_run(gate, begin, reason, ran.found.details)
+        if gate is Gate.G2 and ran.found.ok and ran.never_run.making:
+            reason = f"no case runs {ran.never_run.making} of the patched source, where scores, "
+            reason += "weights or outputs may be made: nothing says what is computed there (import "
+            reason += "the kernel with --sizes that run these lines)"
             return self.not_run(gate, begin, reason, ran.found.details)
         return self.found(gate, begin, ran.found)
 
@@ -333,7 +340,7 @@ class ExecutedWork(Work):
                 yield from self._fewer_tiles(edits, ran, recipe)
                 return
         ends = [[g] for g in islice(guards(self.places, self.files()), MOST_GUARDS)]
-        ends += [both for both in [at_rows(self.places)] if both]
+        ends += [both for both in [at_rows(self.places, self.files())] if both]
         for edits in plans[::-1]:
             wrong = self._wrong_cases(edits, recipe)
             may = any(empty_rows(recipe, complete(self.launcher(recipe), s)) for s in wrong)
@@ -517,9 +524,10 @@ class ExecutedWork(Work):
 
     def _with_work(self, found: Found) -> Found:
         """With what was executed of the author's source and of the patched one, in the cases that
-        both were run in."""
+        both were run in, which G1 has listed."""
         first = self.state.verdict(Gate.G1)
         rows = first.details.get("cases", ()) if first is not None else ()
+        found = shorter_than(found, rows)
         was = {r["case"]: int(r["instructions"]) for r in rows}
         now = {r["case"]: int(r["instructions"]) for r in found.details.get("cases", ())}
         both = was.keys() & now.keys()
@@ -642,7 +650,8 @@ class ExecutedWork(Work):
         command = ["nvcc", f"-arch={flags.arch}", *given, *flags.more, "-c", kept.source.name]
         readme = adapted_text(
             self.package.name, kept.source.name, declaration(author, kept.launcher),
-            shlex.join(command), recipe, level, self.state.verdicts,
+            shlex.join(command), recipe, "lse" in (p.means for p in self.launcher(recipe).outputs),
+            level, self.state.verdicts,
             changed_lines(self.files(), changed),
         )  # fmt: skip
         out["README.md"] = readme.encode("utf-8", "surrogateescape")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import os
 import sys
 import traceback
 import types
@@ -179,7 +180,9 @@ def _compiled(text: str, path: str, varied: tuple[tuple[int, int], ...]) -> type
 
 @contextmanager
 def explained(source: SpecSource) -> Iterator[None]:
-    """Whatever the user's code raises becomes one `SpecError` at the line that raised it."""
+    """Whatever the user's code raises becomes one `SpecError` at the line that raised it. A copy of
+    this process that it forked off ends as it comes out of it: else it would read on, and fork."""
+    own = os.getpid()
     try:
         yield
     except CuBridgeError:
@@ -199,6 +202,9 @@ def explained(source: SpecSource) -> Iterator[None]:
         raise SpecError(
             f"the spec raised {kind}: {said(error)}", where=Where(str(source.path), line), fix=fix
         ) from error
+    finally:
+        if os.getpid() != own:
+            os._exit(0)
 
 
 def _taken_as(source: SpecSource) -> str:

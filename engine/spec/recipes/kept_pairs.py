@@ -23,6 +23,10 @@ Table = Callable[[Input, Mapping[str, int], Mapping[str, int]], int | float | bo
 
 ROWS = 32  # query rows, evenly apart, whose kept keys are counted
 _DOCUMENTS = (29, 6, 17, 3, 11, 22, 4, 8)  # hundredths of a row: lengths of packed documents
+EXAMPLES = (
+    f"example values of what the mask reads (of ids: {len(_DOCUMENTS)} documents of "
+    f"{min(_DOCUMENTS)} to {max(_DOCUMENTS)}% of a row)"
+)
 
 
 def example_value(

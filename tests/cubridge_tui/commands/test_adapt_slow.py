@@ -69,8 +69,10 @@ def test_what_spills_is_proposed_with_the_next_smaller_tile(
         built.append(given[3])
         if len(built) > spilling:
             return G3(VerdictKind.PASS, "builds", {}, "nvcc")
-        lost = Problem(Loss.SPILLS, "bf16_128", "flash_fwd", "spills: 4 bytes stored, 8 loaded")
-        return G3(VerdictKind.FAIL, str(lost), {"problems": [lost.to_json()]}, "nvcc")
+        lost = Problem(Loss.SPILLS, "bf16_128", "flash_fwd", "spills: 4 bytes stored, 8 loaded",
+                       fix="take a smaller tile")  # fmt: skip
+        details = {"problems": [lost.to_json()], "fix": lost.fix}
+        return G3(VerdictKind.FAIL, str(lost), details, "nvcc")
 
     monkeypatch.setattr(Work, "_judge", judged)
     monkeypatch.setattr(Work, "weigh_lifted", lambda self: judged(self, Gate.G1, 0.0))
@@ -80,7 +82,11 @@ def test_what_spills_is_proposed_with_the_next_smaller_tile(
         ["adapt", "--kernel", "flash_fwd_sm80", "--spec", "causal", "--accept", "--json",
          "--store", str(store)]
     )  # fmt: skip
-    result = json.loads(capsys.readouterr().out)
+    out = capsys.readouterr()
+    result = json.loads(out.out)
+    advice = rf"  fix: take a smaller tile; or `.* --session {result['session']}`: O there accepts"
+    found = re.findall(advice, out.err)
+    assert len(found) == (spilling > 1), "once, where nothing else is left to try"
     least = [re.search(rb"BN = [^;]*?(\d+)\)*;", text) for text in built]
     assert [int(w[1]) for w in least if w is not None] == [32, *[16] * (len(built) - 1)]
     assert (code, result["accepted"]) == ((0, True) if spilling == 1 else (1, False))

@@ -124,6 +124,16 @@ os.wait()
         assert done.stdout == written
 
 
+def test_a_copy_that_a_spec_forks_off_ends_as_it_comes_out_of_it(
+    child: Child, tmp_path: Path
+) -> None:
+    """Else each would read on, and fork at each call, until there are too many processes."""
+    for after in ("* (1.0 + 0 * os.fork())", "* (1.0 + 0 * os.fork() * (1 / 0 if gone() else 1))"):
+        top = "pid = os.getpid()\ngone = lambda: os.getpid() != pid"
+        spec = write(tmp_path, top=top, after=after)
+        assert child.call("recipe", {"path": str(spec), "options": {}})["recipe"]
+
+
 def test_one_that_is_left_alone_passes(child: Child, base: Module, tmp_path: Path) -> None:
     found = judged(child, base, write(tmp_path))
     assert found["ok"], found["reason"]

@@ -7,7 +7,7 @@ import shlex
 import pytest
 
 from engine.errors import InputError
-from engine.foreign.cases import Case, cases_of, complete, unlike, usual_cases
+from engine.foreign.cases import Case, cases_of, complete, refuse_too_large, unlike, usual_cases
 from engine.foreign.launcher import read_launcher
 
 POINTERS = "const float* q, const float* k, const float* v, float* o, "
@@ -41,6 +41,18 @@ def test_an_unknown_size_is_refused() -> None:
     with pytest.raises(InputError, match="launch has no size head") as caught:
         cases_of(APART, [{**SQUARE, "head": 3}], ("random",), 64, None)
     assert "batch, Hq, Hkv, len_q, len_k, D, causal" in (caught.value.fix or "")
+
+
+def test_a_case_that_is_too_large_is_refused() -> None:
+    large = Case({"B": 1, "Hq": 1, "N": 1 << 20, "D": 8})
+    refuse_too_large(ONE, large, compared=False)
+    with pytest.raises(
+        InputError, match=r"8,192.0 GiB for the reference's scores: more than the 1"
+    ):
+        refuse_too_large(ONE, large, compared=True)
+    larger = Case({**large.sizes, "N": 1 << 24})
+    with pytest.raises(InputError, match=r"N 16777216, D 8 needs 2.0 GiB for its tensors: more"):
+        refuse_too_large(ONE, larger, compared=False)
 
 
 def test_half_a_case_is_answered_with_a_whole_one_that_can_be_typed() -> None:

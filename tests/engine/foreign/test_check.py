@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from cubridge_tui.cli import main
+from cubridge_tui.commands import bring
+from cubridge_tui.headless_foreign import KERNEL_OPTIONS, KernelOption
 from engine.build.tools.toolchain import find_toolchain
 from engine.errors import CuBridgeError
 from engine.foreign import record
@@ -139,6 +141,82 @@ void run(dim3 grid, int bytes, bool half, const float* q, const float* k, const 
         f"{path}: G1 passes: equal to full.py in 2 cases, no findings; not run: "
     )
     assert "attention<2, true> at theirs.cu:2: no size" in last and "_Z" not in said.out + said.err
+
+
+def test_lines_that_no_case_runs_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sum = "    for (int d = 0; d < D; d++) x += q[d] * k[j * D + d];\n"
+    text = replaced(KERNEL, sum, f"    if (D == 64) {{\n  {sum}    }} else {{\n  {sum}    }}\n")
+    line = line_of(text, "D == 64") + 1
+    path = write(tmp_path, text + LAUNCH)
+    assert main(["check", path, *CASE, "--reference", "full"]) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.endswith(f"in 2 cases, no findings; never run: theirs.cu:{line}")
+    assert main(["check", path, *CASE, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["never_run"] == f"theirs.cu:{line}"
+    both = ["--sizes", "B=1 Hq=1 N=9 D=64"]
+    assert main(["check", path, *CASE, *both]) == 0
+    assert "never run" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("option", KERNEL_OPTIONS, ids=lambda option: option.name)
+def test_an_option_that_nothing_would_come_of_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], option: KernelOption
+) -> None:
+    """Whatever option of a CUDA source there is: one is taken by name, and none by default."""
+    given = {"head_dim": "64", "dtype": "f16", "sizes": "B=1 Hq=1 N=9 D=16"}.get(option.name, "x=1")
+    (tmp_path / "a.cuir").touch()
+    takers = {("lift", "flash_fwd_sm80"): ("arch", "head_dim", "dtype"),
+              ("check", str(tmp_path)): ("sizes",), ("check", str(tmp_path / "a.cuir")): (),
+              ("check", "a-session"): ()}  # fmt: skip
+    for words, takes in takers.items():
+        if option.name in takes:
+            continue
+        assert main([*words, f"{option.flag}{'' if option.flag[1] != '-' else '='}{given}"]) == 2
+        said = capsys.readouterr()
+        assert f"takes no {option.flag}\n  fix: leave it out" in said.err and not said.out
+
+
+def test_a_folder_is_checked_at_the_sizes_that_are_given(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, kept = write(tmp_path, KERNEL + LAUNCH), str(tmp_path / "kept")
+    assert main(["import", path, *CASE, "--reference", "full", "--out", kept]) == 0
+    capsys.readouterr()
+    assert main(["check", kept, "--json", "--sizes", "B=1 Hq=1 N=5 D=8"]) == 0
+    cases = json.loads(capsys.readouterr().out)["cases"]
+    assert [c["sizes"] for c in cases] == [{"B": 1, "Hq": 1, "N": 5, "D": 8}] * 2
+    assert main(["check", kept, "--sizes", "foo=64"]) == 2
+    assert "has no size foo" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--sizes", "B=1 B=2 Hq=1 N=9 D=8"], "--sizes: B is given twice, 1 and 2"),
+        (["--tensor", "m=B Hq", "--tensor", "m=B"], "--tensor: m is given twice, B Hq and B"),
+        (["--sizes", "B=1 Hq=1 N=99999999999 D=8"], "for its tensors: more than the 1 GiB that a"),
+    ],
+)
+def test_names_given_twice_and_sizes_too_large_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    assert main(["check", write(tmp_path, KERNEL + LAUNCH), "--arch", "sm_80", *words]) == 2
+    said = capsys.readouterr()
+    assert message in said.err and not said.out
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_the_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path, KERNEL + LAUNCH)
+    monkeypatch.setattr(bring, "check_and_report", None)  # is not come to
+    for out in ("/proc/kept", str(tmp_path / "theirs.cu" / "below")):
+        assert main(["import", path, *CASE, "--reference", "full", "--out", out]) == 2
+        said = capsys.readouterr().err
+        assert f"{out} cannot be written: " in said and "--out" in said
+    assert [p.name for p in tmp_path.iterdir()] == ["theirs.cu"]
 
 
 def test_an_early_read_is_told_with_the_waits_of_its_kernel(

@@ -72,11 +72,17 @@ def test_a_source_whose_name_cannot_be_included_and_a_full_disk_say_so(
         pytest.skip("nvcc compiles the kernel of this test")
     text = "void launch(const float* q, float* o) { x(); }"
     entry = read_launcher(text, "theirs.cu", "launch", {}, "f32")
-    for name, message in (('a"b.cu', "nvcc includes no file"), ("full.cu", "there is no room for")):
+    for name, message in (('a"b.cu', "nvcc includes no file"), ("full.cu", "there is no room in")):
         (tmp_path / name).write_text(text, "utf-8")
         monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=0))
         with pytest.raises(InputError, match=message):
             compile_kernel(tmp_path / name, entry, Flags("sm_80"), tools, tmp_path)
+    # The cache's disk, where the recorder is compiled.
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    fails = replace(tools, nvcc=replace(tools.nvcc, path=Path("/bin/false")))
+    with pytest.raises(InputError, match=f"no room in {tmp_path / 'cache'}") as error:
+        compile_kernel(tmp_path / "full.cu", entry, Flags("sm_80"), fails, tmp_path)
+    assert "XDG_CACHE_HOME" in (error.value.fix or "")
 
 
 def test_names_of_an_anonymous_namespace_are_of_every_build(tmp_path: Path) -> None:

@@ -130,12 +130,12 @@ def test_registers_of_a_matmul() -> None:
         },
         "s": {
             "b": "batch", "h": "head",
-            "i": "first + warp * 16 + lane / 4 + e / 2 % 2 * 8",
-            "j": "tile * kKeys + lane % 4 * 2 + e % 2 + e / 4 * 8",
+            "i": "first + warp * 16 + lane / 4 + @ / 2 % 2 * 8",
+            "j": "tile * kKeys + lane % 4 * 2 + @ % 2 + @ / 4 * 8",
         },
     }  # fmt: skip
     raw = found.hooks[1].places[0]
-    assert (raw.elements, raw.element) == (16, "s[e / 4][e % 4]")
+    assert (raw.elements, raw.element) == (16, "s[@ / 4][@ % 4]")
     assert raw.to_score == "scale * 0.693147181f"
     assert [(x.counter, x.keys, x.key) for x in found.loops] == [("tile", 32, "tile * kKeys")]
     held = {(m.what, m.variable) for m in found.meanings}
@@ -163,11 +163,11 @@ def test_packed_tiles_and_their_twin(tmp_path: Path) -> None:
     found = _tiles(tmp_path, {})
     (place,) = found.hooks[0].places
     assert (place.line, place.variable, place.elements) == (110, "block", 8)
-    assert place.element == "reinterpret_cast<float*>(&block)[e]"
+    assert place.element == "reinterpret_cast<float*>(&block)[@]"
     assert dict(place.coordinates) == {
         "b": "int(blockIdx.z)", "h": "int(blockIdx.y)",
-        "i": "begin + int(threadIdx.x % 32 / 4) + e / 2 % 2 * 8",
-        "j": "tile * 16 + int(threadIdx.x % 4 * 2) + e % 2 + e / 4 * 8",
+        "i": "begin + int(threadIdx.x % 32 / 4) + @ / 2 % 2 * 8",
+        "j": "tile * 16 + int(threadIdx.x % 4 * 2) + @ % 2 + @ / 4 * 8",
     }  # fmt: skip
     # The maximum of a row, before it is used, and its whole sum, after the last tile.
     assert [(r.what, r.line, r.variable, r.elements) for r in found.rows] == [
@@ -216,8 +216,8 @@ def test_scores_that_a_view_and_lambdas_name_while_they_are_made() -> None:
     scaled, plain = (hook.places[0] for hook in found.hooks)
     assert (scaled.line, scaled.variable, scaled.to_score) == (48, "s", "1.0f")
     assert (plain.line, plain.variable, plain.to_score) == (47, "s", "scale")
-    assert scaled.coordinates["i"] == "row + e / 2 * 8"
-    assert scaled.coordinates["j"] == "key + e % 2"
+    assert scaled.coordinates["i"] == "row + @ / 2 * 8"
+    assert scaled.coordinates["j"] == "key + @ % 2"
 
 
 @pytest.mark.parametrize(

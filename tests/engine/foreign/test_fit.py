@@ -18,7 +18,8 @@ from engine.foreign.probe.fit import (
 
 
 def evaluated(text: str, **names: int) -> int:
-    return int(eval(text.replace("/", "//").replace("(const int[]){", "(").replace("}[", ",)["),
+    text = text.replace("@", "e").replace("/", "//")
+    return int(eval(text.replace("(const int[]){", "(").replace("}[", ",)["),
                     {"int": int}, names))  # fmt: skip
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from engine.errors import InputError
 from engine.foreign.draft import draft_launcher, kernels_in
-from engine.foreign.functions import has_function
+from engine.foreign.functions import declaration, has_function
 from engine.foreign.launcher import SHAPES, Launcher, read_launcher
 
 
@@ -169,3 +169,16 @@ def test_a_missing_launcher_is_drafted() -> None:
 def test_a_source_without_a_kernel_has_no_draft() -> None:
     with pytest.raises(InputError, match="no __global__ function"):
         draft_launcher("int x;", "a.cu", SHAPES, "launcher.cu")
+
+
+def test_a_declaration_stands_in_what_its_names_are_of() -> None:
+    text = """namespace fa { using bf16 = __nv_bfloat16;
+        struct Of { static void run(bf16* o) {} };
+        void launch(const bf16* q,
+                    bf16* o) { run(q, o); } }
+        void plain(float* o) {}"""
+    assert declaration(text, "fa::launch") == (
+        "namespace fa { void launch(const bf16* q, bf16* o); }"
+    )
+    assert declaration(text, "run") == "namespace fa { struct Of { static void run(bf16* o); }; }"
+    assert declaration(text, "plain") == "void plain(float* o);"

@@ -13,7 +13,7 @@ from engine.foreign.launcher import read_launcher
 from engine.foreign.probe.places import Hook
 from engine.gates.outcome import Found
 from engine.graft.cases import cases_for, empty_rows, reaching, sides_not_taken
-from engine.graft.judge import Ran, judge_cases
+from engine.graft.judge import Ran, judge_cases, shorter_than
 from engine.spec.recipes.recipe import Input, Recipe
 
 TENSORS = dict.fromkeys("qkvo", "B Hq N D")
@@ -109,6 +109,17 @@ def test_a_needed_case_that_was_skipped_is_no_pass() -> None:
     assert judge_cases(ran, recipe("j < 100"), LAUNCHER, [CASE]).found.reason == "equal"
     size = judge_cases(ran, recipe("j < 100 or D > 64"), LAUNCHER, [CASE]).found
     assert size.ok and size.reason == "equal; not run: where D > 64"
+
+
+def test_sizes_that_another_verdict_lists_are_not_listed_again() -> None:
+    first, second, third = (
+        {"case": f"N {n}", "sizes": {**CASE, "N": n}, "compared": True} for n in (64, 128, 256)
+    )
+    found = Found(True, "equal at: N 64; N 128; on", {"cases": [first, second]})
+    assert shorter_than(found, [first, second]).reason == "equal at: the same 2 cases; on"
+    assert shorter_than(found, [second]).reason == "equal at: the same case; N 64; on"
+    for other in ([], [first, third], [{**first, "compared": False}]):
+        assert shorter_than(found, other) == found
 
 
 def test_what_one_kernel_of_several_did_not_show_is_named() -> None:

@@ -29,7 +29,7 @@ def test_all_scores_of_a_register_tile_are_looked_at(tmp_path: Path) -> None:
     file = tmp_path / "mma.cu"
     data = data[: after + 1] + never + data[after + 1 :]
     file.write_bytes(data)
-    place = Place(file, after, 91, "mma_attention", "s", 16, "s[e / 4][e % 4]", {})
+    place = Place(file, after, 91, "mma_attention", "s", 16, "s[@ / 4][@ % 4]", {})
     idle = replace(place, after=data.index(b"sum[0] = s[0][0];") + 17, line=93)
     sizes = {"B": 1, "Hq": 2, "Hkv": 1, "Nq": 64, "Nk": 64, "D": 64}
     asked = Asked(file, Flags("sm_80"), reference=specs_dir() / "full.py", sizes=(sizes,))

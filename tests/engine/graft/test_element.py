@@ -10,12 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from engine.cuir.nodes import Name
 from engine.cuir.parser import parse_expr as expr
+from engine.cuir.rewrite import map_expr
 from engine.errors import TransferError
 from engine.foreign.probe.places import Place
 from engine.graft.element import (
     AHEAD,
     FLOATED,
+    SCORE,
     _added,
     _by_distance,
     _sum_of,
@@ -37,8 +40,8 @@ SCALAR = Place(
     ("b", "h", "Nq", "Nk", "D"),
 )  # fmt: skip
 TILE = Place(
-    Path("mask.h"), 0, 9, "compute", "acc_s", 32, "acc_s(e)",
-    {"b": "bidb", "h": "bidh", "i": "m_block * 64 + e / 16", "j": "n_block * 64 + e % 16"},
+    Path("mask.h"), 0, 9, "compute", "acc_s", 32, "acc_s(@)",
+    {"b": "bidb", "h": "bidh", "i": "m_block * 64 + @ / 16", "j": "n_block * 64 + @ % 16"},
     {"Nq": "params.seqlen_q", "Nk": "params.seqlen_k", "D": "params.d"},
     "params.scale", "  ", ("b", "h"),
 )  # fmt: skip
@@ -96,6 +99,49 @@ def test_a_score_is_capped_in_the_unit_of_the_place() -> None:
             if (ahead + own > 0) acc_s(e_) = -INFINITY;
           }
         }""")  # fmt: skip  # noqa: E501
+
+
+def test_only_names_of_ours_give_way_to_names_of_the_source() -> None:
+    """The element is the source's own text: `e`, `i` and `n` there are its loop's counters."""
+    own = replace(
+        SCALAR,
+        variable="s[n][e]",
+        element="s[n][e]",
+        coordinates={"b": "b", "h": "h", "i": "m0 + (e >> 1) * 8", "j": "i * 32 + x"},
+    )
+    made = recipe("50.0 * tanh(x * rsqrt(D) / 50.0)")
+    source = "int e, n, i, x, row, key;"
+    assert text(made, own, source, equal=True) == textwrap.dedent("""\
+        {
+          const int key_ = i * 32 + x;
+          const int row_ = m0 + (e >> 1) * 8;
+          s[n][e] = 50.0f * tanhf(s[n][e] / 50.0f);
+          if (key_ > row_) s[n][e] = -INFINITY;
+        }""")
+    rows = replace(
+        own,
+        elements=2,
+        element="s[n][e][@]",
+        coordinates={**own.coordinates, "i": "m0 + e + @ * 8"},
+    )
+    capped = text(made, rows, source, equal=True)
+    assert "for (int e_ = 0; e_ < 2; ++e_) {" in capped
+    assert "s[n][e][e_] = 50.0f * tanhf(s[n][e][e_] / 50.0f);" in capped
+    assert "const int ahead = i * 32 + x - m0 - e;" in capped
+    assert "const int own = -e_ * 8;" in capped
+
+
+def test_names_of_the_spec_s_inputs_are_not_hidden_by_ours_nor_taken_for_a_score() -> None:
+    row = Input("row", "extra", "f32", ())
+    s = Input("s", "extra", "f32", ())
+    added = recipe("x * rsqrt(D) + row * s", CAUSAL, row, s)
+    assert text(added, SCALAR, equal=True) == textwrap.dedent("""\
+        {
+          const int key = j * Bc + y;
+          const int row_ = i * Br + tx;
+          sum += row * s;
+          if (key > row_) sum = -INFINITY;
+        }""")
 
 
 def test_inputs_are_read_where_they_were_brought() -> None:
@@ -188,11 +234,11 @@ def test_of_many_scores_the_distance_is_kept_alone() -> None:
 
 
 def test_a_coordinate_that_is_no_sum_stays_whole() -> None:
-    odd = replace(TILE, coordinates={**TILE.coordinates, "j": "n_block << 6 | e % 16"})
+    odd = replace(TILE, coordinates={**TILE.coordinates, "j": "n_block << 6 | @ % 16"})
     window = text(recipe("x * rsqrt(D)", "i - j < 40"), odd)
     assert "const int ahead = -m_block * 64;" in window
     assert "const int own = (n_block << 6 | e % 16) - e / 16;" in window
-    both = replace(odd, coordinates={**odd.coordinates, "i": "m_block << 6 | e / 16"})
+    both = replace(odd, coordinates={**odd.coordinates, "i": "m_block << 6 | @ / 16"})
     window = text(recipe("x * rsqrt(D)", "i - j < 40"), both)
     assert "  const int ahead = (n_block << 6 | e % 16) - (m_block << 6 | e / 16);" in window
     assert "if (ahead <= -40) acc_s(e) = -INFINITY;" in window
@@ -212,10 +258,10 @@ def test_the_distance_says_the_same(i: int, j: int, rows: int, keys: int) -> Non
 @given(st.recursive(st.sampled_from(["s", "a", "b * i", "j"]),
                     lambda e: st.tuples(e, st.sampled_from("+-*"), e).map(" ".join)))  # fmt: skip
 def test_what_is_added_is_the_rest(words: str) -> None:
-    score = expr(words)
+    score = map_expr(expr(words), lambda node: SCORE if node == Name("s") else None)
     added = _added(score)
     if added is not None:
-        at = {"s": 3.0, "a": 0.25, "b": 2.0, "i": 5, "j": 7}
+        at = {SCORE.id: 3.0, "a": 0.25, "b": 2.0, "i": 5, "j": 7}
         assert values_of(score, at) == 3.0 + values_of(added, at)
 
 

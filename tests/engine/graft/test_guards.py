@@ -63,11 +63,16 @@ def test_what_may_be_guarded(tmp_path: Path, body: str, expected: list[str]) -> 
 
 def test_where_probing_tried_both_they_are_guarded_there(tmp_path: Path) -> None:
     file = tmp_path / "a.cu"
-    most = Row("m", file, 40, 3, "attention", "most", 2, "most[e]", "    ", "1", "raised")
+    most = Row("m", file, 40, 3, "attention", "most", 2, "most[r][@]", "    ", "1", "raised")
     whole = Row("l", file, 90, 8, "attention", "sum", 1, "sum", "  ", "1", "doubled")
     found = made.found(file, "attention", {}, ["most"])
-    assert at_rows(replace(found, rows=(most,))) == []
-    assert [(e.start, e.text) for e in at_rows(replace(found, rows=(most, whole)))] == [
-        (40, "\n    for (int e = 0; e < 2; ++e) if (most[e] == -INFINITY) most[e] = 0.0f;"),
+    files = {file: b"int e; // e_"}
+    assert at_rows(replace(found, rows=(most,)), files) == []
+    assert [(e.start, e.text) for e in at_rows(replace(found, rows=(most, whole)), files)] == [
+        (
+            40,
+            "\n    for (int e_ = 0; e_ < 2; ++e_) "
+            "if (most[r][e_] == -INFINITY) most[r][e_] = 0.0f;",
+        ),
         (90, "\n  if (sum == 0.0f) sum = 1.0f;"),
     ]

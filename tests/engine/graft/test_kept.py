@@ -9,7 +9,7 @@ from engine.graft.kept import found_json, read_found
 
 FILE = Path("/k/a.cu")
 PLACE = Place(
-    FILE, 10, 3, "flash", "s", 4, "s[e]", {"i": "row", "j": "key + e"}, {"Nk": "n"}, "c", "",
+    FILE, 10, 3, "flash", "s", 4, "s[@]", {"i": "row", "j": "key + @"}, {"Nk": "n"}, "c", "",
     ("i",), ("0.5f",),
 )  # fmt: skip
 FOUND = Found(
@@ -28,3 +28,5 @@ def test_what_was_found_reads_back() -> None:
     assert read_found(found_json(FOUND)) == FOUND
     before = found_json(FOUND).replace('"dropped": ""', '"whole": true')
     assert {h.dropped for h in read_found(before).edited} == {"score"}
+    numbered = found_json(FOUND).replace("s[@]", "s[e]").replace("key + @", "key + e")
+    assert read_found(numbered) == FOUND

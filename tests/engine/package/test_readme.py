@@ -195,7 +195,7 @@ def test_how_fast_is_measured_or_predicted_and_beside_what() -> None:
     )
     guess = SPEED | {"examples": True, "attentions": 2}
     made = Verdict(Gate.G3, VerdictKind.PASS, "", 1.0, (), {"speed": guess})
-    assert "with example values of what its mask reads" in speed((made,))
+    assert "by example values of what the mask reads (of ids: 8 documents" in speed((made,))
     assert speed((made,)).endswith("6,770 us for 2 calls.")
     for nothing in ((), (replace(made, details={"speed": SPEED | {"problem": "no card"}}),)):
         assert speed(nothing) == "nothing was timed."

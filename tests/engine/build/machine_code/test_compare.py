@@ -70,6 +70,10 @@ def test_a_matrix_class_lost() -> None:
 def test_fewer_resident_blocks() -> None:
     fewer = replace(KERNEL, residency=Residency(1, "registers"))
     assert losses(built(fewer)) == [Loss.RESIDENCY]
+    (registers,) = compare(built(KERNEL), built(fewer))
+    assert "smaller tile" in registers.fix and "__launch_bounds__(128, 2)" in registers.fix
+    (shared,) = compare(built(KERNEL), built(replace(KERNEL, residency=Residency(1, "shared"))))
+    assert "smaller tile" in shared.fix and "bounds" not in shared.fix
     assert not losses(built(replace(KERNEL, residency=Residency(3, "warps"))))
 
 

@@ -241,3 +241,36 @@ def test_the_op_that_is_wrong_is_named(old: str, new: str, words: str, op: str) 
     assert failure is not None and failure.op is not None and words in failure.reason
     path = tuple(int(part) if part.isdigit() else part for part in failure.op.split("/"))
     assert text.split("\n")[parsed.lines[path] - 1].strip().startswith(op)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words", "op"),
+    [
+        (
+            r"(        l = map\(l, alpha, .*\n)(        l = row_sum\(s, l\)\n)",
+            r"\2\1",
+            "all weights of row i=0 are 0, those of the spec add up to 1",
+            "o = map(o, inverse",
+        ),
+        (
+            r"(        m_prev = m\n)",
+            r"        s = map(s, lambda x: max(x, -5.0))\n\1",
+            r"the weight of the pair i=\d+, j=\d+ is 0\.\d+, in the spec 0$",
+            "s = keep(",
+        ),
+    ],
+    ids=["sum", "floor"],
+)
+def test_a_schedule_is_blamed_only_for_what_it_does(
+    old: str, new: str, words: str, op: str
+) -> None:
+    """A weight of 0 is no proof that its tile is not visited, nor another one that it is full."""
+    subject = subject_of("causal")
+    text, count = re.subn(old, new, print_module(subject.module))
+    assert count == 1
+    parsed = parse_with_tables(text)
+    wrong = Subject(parsed.module, subject.recipe, subject.binding, subject.spec, {})
+    failure, _ = judge(wrong, lambda _: None)
+    assert failure is not None and failure.op is not None and re.search(words, failure.reason)
+    path = tuple(int(part) if part.isdigit() else part for part in failure.op.split("/"))
+    assert text.split("\n")[parsed.lines[path] - 1].strip().startswith(op)

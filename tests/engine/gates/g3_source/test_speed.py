@@ -81,7 +81,9 @@ def test_within_the_models_largest_error_it_is_told_and_not_failed() -> None:
         near.words
     )
     guessed = Speed(900.0, 100.0, where="a card", examples=True)
-    assert not guessed.slow and guessed.words.endswith("by example values of what the mask reads")
+    assert not guessed.slow and guessed.words.endswith(
+        "by example values of what the mask reads (of ids: 8 documents of 3 to 29% of a row)"
+    )
     assert beside(BASE, BASE, VARIANTS["document"], None).examples
     largest = re.findall(r"within 15%, from -(\d+)% to", Path("docs/cost.md").read_text())
     assert largest == [f"{100 * LARGEST_ERROR:.0f}"]

@@ -21,6 +21,7 @@ from cubridge_tui.model.rows import RowKind
 from cubridge_tui.model.snapshot import View
 from engine.errors import CuBridgeError, TransferError
 from engine.foreign.check import Asked
+from engine.foreign.probe.find import find
 from engine.foreign.probe.places import Found
 from engine.gates.outcome import Found as Outcome
 from engine.graft.judge import Ran
@@ -86,7 +87,8 @@ def test_a_kernel_is_adapted_in_its_own_source(
     assert [rows[n]["verdict"] for n in ("lifted", "target", "lowered", "verified")] == [
         "pass", "pass", "pass", "not_run",
     ]  # fmt: skip
-    assert "at the sizes that were run: B 1, Hq 2, N 64, D 8" in rows["target"]["reason"]
+    assert "at the sizes that were run: B 1, Hq 2, N 64, D 8" in rows["lifted"]["reason"]
+    assert "at the sizes that were run: the same 4 cases" in rows["target"]["reason"]
     assert "scores stand where they stood, once each" in rows["lowered"]["reason"]
     patch = (tmp_path / "adapted" / "target.patch").read_text()
     assert "+        dot += slopes[head] * (key - row);\n" in patch
@@ -260,6 +262,28 @@ def test_of_a_longer_mask_what_the_source_drops_is_not_written_again(
     assert work.judge_target().passed
 
 
+def test_a_source_may_use_any_name_that_the_edits_use(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own text stays as it is: a score there is `x[0][e]`, in its own loop over `e`."""
+    text = SOURCE.read_text("utf-8")
+    text = text.replace("float s[kTile]", "float x[1][kTile]").replace("      s[n] = dot;\n", "")
+    text = text.replace("float dot", "dot").replace("s[n]", "dot").replace("dot", "x[0][e]")
+    names = {"n": "e", "d": "key", "row": "i", "first": "j", "head": "h", "batch": "b", "p": "row",
+             "mine": "s", "m": "ahead", "heads": "n"}  # fmt: skip
+    text = re.sub(r"\b\w+\b", lambda found: names.get(found[0], found[0]), text)
+    source = tmp_path / "names.cu"
+    source.write_text(text)
+    monkeypatch.setattr(executed_work, "find", find)
+    work = opened(bench, imported(tmp_path / "names", source), "softcap_causal")
+    proposal = work.propose_by_rules()
+    added = "".join(hunk.after for hunk in proposal.hunks)
+    assert "x[0][e] = 50.0f * tanhf(x[0][e] / 50.0f);" in added
+    assert "const int row_ = i;" not in added and "const int key_ = j + e;" in added
+    work.accept_all(proposal)
+    assert work.judge_target().passed
+
+
 def test_a_number_is_chosen_by_evidence_and_a_wrong_edit_fails(
     bench: Bench, kernel: Path, tmp_path: Path
 ) -> None:
@@ -338,6 +362,27 @@ def test_a_second_kernel_that_no_case_launches_is_no_pass(
     found = work.judge_target()
     assert found.kind is verdict and words in found.reason
     assert work.state.level is Level.NONE
+
+
+def test_a_path_that_no_case_runs_is_no_pass(bench: Bench, kernel: Path) -> None:
+    """Heads of 24 have a loop of their own, which no edit is in."""
+    text = (kernel / "plain.cu").read_text()
+    begin = text.index("  for (int first = 0")
+    loop = text[begin : text.index("  for (int d = 0; d < D; d++) out[d] /= l;")]
+    own = loop.replace("dot *= scale", "dot = dot * scale")  # which no edit is looked for at
+    both = f"  if (D == 24) {{\n{own}  }} else {{\n{loop}  }}\n"
+    (kernel / "plain.cu").write_text(text.replace(loop, both))
+    work = opened(bench, kernel, "causal")
+    work.accept_all(work.propose_by_rules())
+    first, last = (both.split("float dot", 1)[0].count("\n"), own.count("\n"))
+    lines = range(text[:begin].count("\n") + first, text[:begin].count("\n") + last + 2)
+    before = work.lift()
+    assert before.kind is VerdictKind.PASS and "; never run: plain.cu:" in before.reason
+    found = work.judge_target()
+    assert found.kind is VerdictKind.NOT_RUN and "--sizes that run these lines" in found.reason
+    told = re.search(r"no case runs plain.cu:(\d+)", found.reason)
+    assert told and int(told[1]) in lines
+    assert found.details["never_run"] and work.state.level is Level.NONE
 
 
 def test_a_kernel_that_other_sizes_launch_is_probed_there_and_edited_too(
