@@ -222,10 +222,19 @@ class History:
             return None
         k = int(bad.argmax())
         kind = "race" if writer[k] < self.clocks.per_block else "early read"
-        lanes = writer[k] == party.warp[k] and not (
-            self.shared and self.write_block[at[k]] != party.block[k]
+        foreign = self.shared and self.write_block[at[k]] != party.block[k]
+        lanes = writer[k] == party.warp[k] and not foreign
+        waited = (
+            kind == "early read" and not foreign and self._waited(writer[k], stamps[k], party, k)
         )
-        return Conflict(k, kind, int(self.write_line[at[k]]), "wrote", bool(lanes))
+        return Conflict(k, kind, int(self.write_line[at[k]]), "wrote", bool(lanes), waited)
+
+    def _waited(self, agent: int, stamp: int, party: Party, k: int) -> bool:
+        """Whether the warp that started a copy of another warp has waited for it by now."""
+        per = self.clocks.per_block
+        starter = (int(party.block[k]) - self.clocks.first_block) * per + int(agent) % per
+        known = self.clocks.known[starter, agent]
+        return int(agent) % per != int(party.warp[k]) and bool(stamp >> LANES <= known)
 
     def _unknown(
         self, elsewhere: Array, party: Party, block: Array, agent: Array, stamps: Array
@@ -334,10 +343,11 @@ class History:
 @dataclass(frozen=True, slots=True)
 class Conflict:
     """The `index`-th granule of an access is not ordered after what the PTX `line` did to it; where
-    `lanes`, another lane of the same warp did."""
+    `lanes`, another lane of the same warp did; `waited`: a copy that its own warp waited for did."""
 
     index: int
     kind: str
     line: int
     verb: str
     lanes: bool = False
+    waited: bool = False
