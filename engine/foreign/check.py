@@ -21,8 +21,8 @@ from engine.foreign.explain import explain, led, together
 from engine.foreign.includes import reached, read_included
 from engine.foreign.launcher import Launcher, read_launcher
 from engine.foreign.numbers.never_run import NeverRun, never_run
+from engine.foreign.numbers.precision import unit_roundoff
 from engine.foreign.numbers.where import Place, Places, Where, told_places
-from engine.foreign.precision import unit_roundoff
 from engine.foreign.reach import Launches, kernel_words, preprocessed, reached_functions
 from engine.foreign.record import Executed, Process, execute, launched
 from engine.foreign.reference import (

@@ -17,8 +17,8 @@ from engine.child.client import Child
 from engine.errors import InputError, SpecError
 from engine.foreign.launcher import SIZES, Launcher, Parameter
 from engine.foreign.numbers.expected import Attention
+from engine.foreign.numbers.precision import UNIT
 from engine.foreign.numbers.told import elements
-from engine.foreign.precision import UNIT
 from engine.foreign.record import Written
 from engine.ptx.floats import from_half
 from engine.scalar_algebra.evaluate import evaluate

@@ -54,7 +54,7 @@ KINDS = {
     "out of bounds": "an address outside of every tensor, or of the shared or local memory",
     "misaligned": "an address that is no multiple of the access's size",
     "race": "two accesses of which one writes, and no barrier or wait orders them",
-    "early read": "an asynchronous copy or matmul had not been waited for, or by its own warp alone",
+    "early read": "a copy or matmul had not been waited for, or by its own warp alone",
     "missing proxy fence": "the asynchronous proxy reads what no fence.proxy.async made visible",
     "missing wgmma fence": "a matmul takes registers that were written since the last wgmma.fence",
     "refused launch": "dimensions, threads, shared memory or registers that no launch can have",

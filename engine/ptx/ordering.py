@@ -343,7 +343,7 @@ class History:
 @dataclass(frozen=True, slots=True)
 class Conflict:
     """The `index`-th granule of an access is not ordered after what the PTX `line` did to it; where
-    `lanes`, another lane of the same warp did; `waited`: a copy that its own warp waited for did."""
+    `lanes`, another lane of the same warp did; where `waited`, a copy that its warp waited for."""
 
     index: int
     kind: str

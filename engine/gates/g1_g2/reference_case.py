@@ -47,9 +47,10 @@ def wanted(payload: Mapping[str, Any]) -> dict[str, Any]:
         payload: the reference (`spec`, `options`, its `recipe` or None), `sizes`, how values are
             drawn (`values`, a kind of `deck_inputs` or "marked", and `seed`), the kernel's type of
             each tensor that it takes (`types`, by role or name), the unit roundoff of its
-            arithmetic (`unit`), and the `folder` for NAME.npy of each, o.npy, and lse.npy where the reference has one, with bounds of their errors by row
-            (o_bound.npy, lse_bound.npy, [B, Hq, Nq]); with `numbers` also products.npy, scores.npy
-            and keep.npy, where O is the softmax's plain sum.
+            arithmetic (`unit`), and the `folder` for NAME.npy of each, o.npy, and lse.npy where the
+            reference has one, with bounds of their errors by row (o_bound.npy, lse_bound.npy,
+            [B, Hq, Nq]); with `numbers` also products.npy, scores.npy and keep.npy, where O is the
+            softmax's plain sum.
 
     Returns:
         All sizes of the case, or why the reference has nothing to compare with (`skipped`).

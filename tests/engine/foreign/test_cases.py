@@ -22,9 +22,7 @@ APART = read_launcher(
 ONE = read_launcher(
     f"void launch({POINTERS}int B, int Hq, int N, int D) {{}}", "a.cu", "launch", {}, "f32"
 )
-ANY = Reference(
-    Path("any.py"), Signature((), ("B", "Hq", "Nq", "D")), None, {}
-)
+ANY = Reference(Path("any.py"), Signature((), ("B", "Hq", "Nq", "D")), None, {})
 SQUARE = {"B": 1, "Hq": 2, "Hkv": 2, "Nq": 16, "Nk": 16, "D": 8, "causal": 1}
 
 
@@ -45,7 +43,7 @@ def test_a_flag_alone_keeps_the_usual_cases() -> None:
 
 def test_the_usual_cases_hold_the_lengths_at_which_bounds_are_missed() -> None:
     """Of tiles and blocks of 16 to 128: the first key of a last tile that one row alone sees, rows
-    with and without keys in one block, and one key or row more than whole ones; N alone likewise."""
+    with and without keys in one block, a key or a row more than whole ones; N alone likewise."""
     pairs = [(c.sizes["Nq"], c.sizes["Nk"]) for c in usual_cases(APART, 64, ANY)]
     assert any(n_q % 128 == 0 and (n_k - n_q) % 128 == 1 for n_q, n_k in pairs)
     assert any(n_q > n_k and all((n_q - n_k) % n for n in (4, 8, 16)) for n_q, n_k in pairs)

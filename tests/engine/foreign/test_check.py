@@ -138,7 +138,8 @@ void run(dim3 grid, int bytes, bool half, const float* q, const float* k, const 
     said = capsys.readouterr()
     last = said.out.splitlines()[-1]
     assert last.startswith(
-        f"{path}: G1 passes: equal to full.py in 2 cases, no findings; N 40; --sizes names others; not run: "
+        f"{path}: G1 passes: equal to full.py in 2 cases, no findings; N 40; --sizes names others; "
+        "not run: "
     )
     assert "attention<2, true> at theirs.cu:2: no size" in last and "_Z" not in said.out + said.err
 
@@ -346,10 +347,8 @@ def test_a_head_size_that_no_one_named_is_said_and_can_be_named(
     assert "--head-dim" in capsys.readouterr().err
 
 
-def test_one_head_is_in_no_other_layout(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Of one head both layouts are the same bytes, and a large bound hides a key that is missing."""
+def test_one_head_is_in_no_other_layout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of one head both layouts are the same bytes: a missing key is no other layout."""
     path = write(tmp_path, replaced(TILED.read_text(), "ROWS + shift)", "ROWS + shift - 1)"))
     options = ["--arch", "sm_80", "--reference", "causal", "--sizes", "B=1 Hq=1 Hkv=1 Nq=32 Nk=33"]
     assert main(["check", path, *options, "--head-dim", "8"]) == 1

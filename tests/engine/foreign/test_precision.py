@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from engine.foreign.precision import UNIT, unit_roundoff
+from engine.foreign.numbers.precision import UNIT, unit_roundoff
 from engine.ptx.syntax import Instruction, Kernel
 from engine.spec.reference.oracle import arithmetic_of_lse, expected
 from tests.engine.transfer.recipes import recipe
@@ -15,7 +15,9 @@ from tests.engine.transfer.recipes import recipe
 
 def kernel_of(*opcodes: str) -> Kernel:
     split = [opcode.split(".") for opcode in opcodes]
-    code = tuple(Instruction(n, tuple(m), (), None, line, None) for line, (n, *m) in enumerate(split))
+    code = tuple(
+        Instruction(n, tuple(m), (), None, line, None) for line, (n, *m) in enumerate(split)
+    )
     return Kernel("k", (), {}, (), code, {})
 
 
