@@ -98,8 +98,11 @@ def asked_of_folder(folder: Path, args: argparse.Namespace) -> Asked:
 
 
 def sizes_given(args: argparse.Namespace) -> list[dict[str, int]]:
-    """The cases that --sizes names."""
-    return [_case(text) for text in args.sizes]
+    """The cases that --sizes names, with the D of --head-dim where they name none."""
+    sizes = [_case(text) for text in args.sizes]
+    if args.head_dim:
+        sizes = [{**given, "D": given.get("D", args.head_dim)} for given in sizes or [{}]]
+    return sizes
 
 
 def asked_from(path: Path, args: argparse.Namespace) -> Asked:
@@ -235,11 +238,22 @@ class Told:
             where = f"{', '.join(what)}, in {len(self._bad)} of {many}"
             return where if reference is None else f"G1 fails: {where}"
         if reference is None:
-            return f"{many}, no findings of memory and order (--reference SPEC.py compares numbers)"
+            return (
+                f"{many} ({self._lengths()}), no findings of memory and order (--reference SPEC.py "
+                "compares numbers)"
+            )
         if not self.compared:
             return f"G1 was not run: no case could be compared with {reference}"
         left = f" ({ran - self.compared} not compared)" if ran > self.compared else ""
-        return f"G1 passes: equal to {reference} in {self.compared} cases{left}, no findings"
+        return (
+            f"G1 passes: equal to {reference} in {self.compared} cases{left}, no findings; "
+            f"{self._lengths()}; --sizes names others"
+        )
+
+    def _lengths(self) -> str:
+        """What was run, by its lengths."""
+        ran = [_length_words(row["sizes"]) for row in self.rows]
+        return ", ".join(dict.fromkeys(ran))
 
 
 def find_and_report(asked: Asked, as_json: bool) -> int:
@@ -264,6 +278,12 @@ def _narrate(checked: Checked) -> None:
         )
     if checked.skipped:
         say(f"{checked.case}: not run: {checked.skipped}")
+
+
+def _length_words(sizes: Mapping[str, int]) -> str:
+    """A case's lengths, "N 64" or "Nq 21 Nk 23"; all of its sizes where it names none."""
+    named = [f"{n} {sizes[n]}" for n in ("N", "Nq", "Nk") if n in sizes]
+    return " ".join(named or [f"{n} {s}" for n, s in sizes.items()])
 
 
 def _row(checked: Checked, findings: Sequence[Finding], where: Where) -> dict[str, Any]:

@@ -35,12 +35,16 @@ class Case:
         return ", ".join(filter(None, said))
 
 
-# B, query heads, key heads, queries, keys: whole tiles of most kernels; one key more, in two
-# batches whose heads share keys; more queries than keys, inside of tiles; hardly any of both, in
-# batches, heads and key heads that are not as many, so that no stride is another one.
+# B, query heads, key heads, queries, keys; of tiles and row blocks of 16, 32, 64 or 128. One key
+# more than whole tiles, in two batches whose heads share keys; by one more than whole tiles, too,
+# keys are more than queries, so that under a causal mask the last row of a block is the only one to
+# see the first key of its last tile. One row more than whole blocks, and fewer keys than rows by no
+# multiple of anything, so that rows with and without keys share a block, and a warp. Whole tiles
+# alone. Less than a tile, in batches, heads and key heads that are not as many, so that no stride
+# is another one.
 _USUAL = (
-    (1, 2, 1, 128, 128, "marked"), (2, 2, 1, 200, 257, "marked"), (1, 2, 2, 150, 70, "random"),
-    (2, 6, 3, 5, 7, "random"),
+    (2, 2, 1, 128, 257, "marked"), (1, 2, 2, 129, 70, "random"), (1, 2, 1, 128, 128, "marked"),
+    (2, 6, 3, 21, 23, "random"),
 )  # fmt: skip
 _MEMORY = 2  # of them where nothing is compared
 LONGEST = max(case[4] for case in _USUAL)  # keys
@@ -155,7 +159,8 @@ def complete(launcher: Launcher, sizes: Mapping[str, int]) -> dict[str, int]:
         whole = {n: every.get(n, _TYPED.get(n, 1)) for n in names} | dict(sizes)
         raise InputError(
             f"--sizes: no size for {', '.join(missing)}",
-            fix=f'a whole case: --sizes "{" ".join(f"{n}={s}" for n, s in whole.items())}"',
+            fix="--head-dim for D; " * ("D" in missing)
+            + f'a whole case: --sizes "{" ".join(f"{n}={s}" for n, s in whole.items())}"',
         )
     return every
 

@@ -21,6 +21,7 @@ from engine.foreign.explain import explain, led, together
 from engine.foreign.includes import reached, read_included
 from engine.foreign.launcher import Launcher, read_launcher
 from engine.foreign.numbers.never_run import NeverRun, never_run
+from engine.foreign.numbers.precision import unit_roundoff
 from engine.foreign.numbers.where import Place, Places, Where, told_places
 from engine.foreign.reach import Launches, kernel_words, preprocessed, reached_functions
 from engine.foreign.record import Executed, Process, execute, launched
@@ -50,7 +51,7 @@ class Checked:
         not_launched: kernels that the launcher reaches and that no case launches, with their lines.
         nvcc: what compiling took before all cases, in seconds of the clock and of all processors.
         why: of the first case that differs: which of its numbers are the reference's, and the first
-            that are not.
+            that are not; of the first with a fault, that nobody named its head size.
         module: what was executed.
     """
 
@@ -124,18 +125,26 @@ def check_kernel(
     with _prepared(asked, said, child, more) as at:
         nvcc = at.compiled.seconds, at.compiled.processor
         explained, process = False, Process()
+        why: tuple[str, ...]
+        assumed = _assumed(asked, at.entries[""])
         for case in at.cases:
             entry, sizes = at.entries[case.dtype], complete(at.entries[case.dtype], case.sizes)
             if at.reference is None or at.child is None:
                 inputs = draw(entry, sizes)
                 _, made = execute(at.compiled, entry, sizes, inputs, {}, asked.flags.arch,
                                   at.folder, memory_only=True, process=process)  # fmt: skip
+                wrong, why = any(x.findings for x in made), ()
+                if wrong:
+                    why, assumed = assumed, ()
                 yield Checked(case, tuple(made), not_launched=at.not_launched, nvcc=nvcc,
-                              module=at.compiled.module)  # fmt: skip
+                              why=why, module=at.compiled.module)  # fmt: skip
                 continue
             if not at.reference.allows(sizes):
                 raise InputError(f"{at.reference.path.name} is not defined for {case}")
-            wanted = want(at.reference, entry, sizes, case.values, case.seed, at.child, at.folder)
+            code = [at.compiled.module.kernels[n] for n in at.launches.launched(case)]
+            element = next((p.dtype for p in entry.tensors if p.means == "q"), "f32")
+            wanted = want(at.reference, entry, sizes, case.values, case.seed, at.child, at.folder,
+                          unit_roundoff(code, element))  # fmt: skip
             if isinstance(wanted, str):
                 yield Checked(case, (), None, {}, wanted, at.not_launched, nvcc)
                 continue
@@ -144,8 +153,8 @@ def check_kernel(
                 asked.flags.arch, at.folder, process=process,
             )  # fmt: skip
             differences, errors = compare(wanted, entry, outputs)
-            why: tuple[str, ...] = ()
-            if differences and not explained and not any(x.findings for x in made):
+            why, wrong = (), any(x.findings for x in made)
+            if differences and not explained and not wrong:
                 explained = True  # other cases differ by the same fault, or by the next one
                 said(f"{case}: following its numbers")
                 again = want(at.reference, entry, sizes, case.values, case.seed, at.child,
@@ -157,8 +166,18 @@ def check_kernel(
                         at.folder, made, differences, outputs,
                         Places(at.compiled.module, asked.source),
                     ).lines  # fmt: skip
+            if differences or wrong:
+                why, assumed = (*why, *assumed), ()
             yield Checked(case, tuple(made), tuple(differences), errors, "", at.not_launched, nvcc,
                           why, at.compiled.module)  # fmt: skip
+
+
+def _assumed(asked: Asked, launcher: Launcher) -> tuple[str, ...]:
+    """What is said of a kernel with faults whose head size nobody has named."""
+    if "D" in launcher.sizes or any("D" in given for given in asked.sizes):
+        return ()
+    return (f"D is taken to be {asked.head_dim}, as {launcher.name} does not take it: --head-dim "
+            "says another",)  # fmt: skip
 
 
 def kernels_of_cases(

@@ -106,10 +106,10 @@ def led(
     finding: Finding, module: Module, carried: Carried
 ) -> Iterator[tuple[str, list[Instruction]]]:
     """The instructions that led to a finding, each kind with its words."""
-    if finding.kind in ADDRESSED:
-        yield "its address is made at", origin(module, [finding.at])
     if finding.kind == "early read" or (finding.kind == "race" and "shared" in finding.words):
         yield from _orders(finding, module)
+    if finding.kind in ADDRESSED:
+        yield "its address is made at", origin(module, [finding.at])
     if finding.kind == "deadlock":
         yield "whether threads come there is decided by", reached_by(module, finding.at)
     if finding.kind == "undefined value" and finding.other is not None:
@@ -123,7 +123,9 @@ def _orders(finding: Finding, module: Module) -> Iterator[tuple[str, list[Instru
     """What orders such accesses elsewhere in the kernel."""
     kernel = holding(module, finding.at)
     late = finding.other or finding.at  # what was not waited for
-    for words, names in _ORDERS.get("bar" if finding.kind == "race" else late.name, ()):
+    lacks = finding.kind == "race" or "no barrier" in finding.words
+    orders = _ORDERS["bar"] if lacks else ()
+    for words, names in (*orders, *(_ORDERS.get(late.name, ()) if finding.kind != "race" else ())):
         yield words, [at for at in (kernel.code if kernel else ()) if at.opcode.startswith(names)]
 
 

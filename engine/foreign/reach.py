@@ -96,7 +96,7 @@ class Launches:
         """The kernels that no case launches."""
         left = set(kernels)
         for case in cases:
-            left -= self._in(case)
+            left -= self.launched(case)
         return left
 
     def showing(self, left: set[str], cases: Sequence[Case], texts: Sequence[bytes]) -> list[Case]:
@@ -115,13 +115,14 @@ class Launches:
             if key in tried:
                 continue
             tried.add(key)
-            found = self._in(case) & left
+            found = self.launched(case) & left
             if found:
                 out.append(case)
                 left = left - found
         return out
 
-    def _in(self, case: Case) -> frozenset[str]:
+    def launched(self, case: Case) -> frozenset[str]:
+        """The same; none, where the launcher does not take the case."""
         try:
             return self.of(case)
         except Endless:

@@ -17,6 +17,7 @@ from engine.child.client import Child
 from engine.errors import InputError, SpecError
 from engine.foreign.launcher import SIZES, Launcher, Parameter
 from engine.foreign.numbers.expected import Attention
+from engine.foreign.numbers.precision import UNIT
 from engine.foreign.numbers.told import elements
 from engine.foreign.record import Written
 from engine.ptx.floats import from_half
@@ -96,11 +97,12 @@ class Wanted:
 
 def want(
     reference: Reference, launcher: Launcher, sizes: Mapping[str, int], values: str, seed: int,
-    child: Child, folder: Path, numbers: bool = False,
+    child: Child, folder: Path, unit: float = UNIT["f32"], numbers: bool = False,
 ) -> Wanted | str:  # fmt: skip
     """The reference's case, or why it has none.
 
     Args:
+        unit: of the kernel's arithmetic (`unit_roundoff`), for the bound of LSE.
         numbers: also what leads to O, where it is a softmax's plain sum.
     """
     for old in folder.glob("*.npy"):
@@ -110,7 +112,7 @@ def want(
         "wanted",
         {"spec": str(reference.path), "options": dict(reference.options),
          "recipe": reference.recipe, "sizes": dict(sizes), "values": values, "seed": seed,
-         "types": types, "folder": str(folder), "numbers": numbers},
+         "types": types, "unit": unit, "folder": str(folder), "numbers": numbers},
     )  # fmt: skip
     if "skipped" in answer:
         return str(answer["skipped"])
@@ -174,6 +176,8 @@ def compare(
         got, known = (as_bhnd(a, p, expected.shape) for a in _values(p.means, outputs[p.means]))
         if p.means == "lse":  # of a row without a kept key: libraries have either infinity
             expected = np.where(np.isneginf(expected) & np.isposinf(got), np.inf, expected)
+            stored = UNIT[outputs["lse"].dtype] * np.abs(expected)
+            bound = bound + np.where(np.isfinite(stored), stored, 0.0)
         with np.errstate(invalid="ignore"):
             error = np.where(got == expected, 0.0, np.abs(got - expected))
         error = np.where(known & ~np.isnan(error), error, math.inf)
@@ -213,6 +217,7 @@ def other_layout(wanted: Wanted, launcher: Launcher, outputs: Mapping[str, Writt
     if way is None or way.scale is None or not {"q", "k", "v", "o"} <= named.keys():
         return ""
     read: dict[str, Array] = {}
+    other = False  # one head, or one position, lies in memory the same either way
     for name in ("q", "k", "v", "o"):
         p = named[name]
         places = places_of(p)
@@ -225,7 +230,10 @@ def other_layout(wanted: Wanted, launcher: Launcher, outputs: Mapping[str, Writt
         dtype = outputs["o"].dtype if name == "o" else p.dtype
         values, _ = _values(name, Written(dtype, bits, np.ones(bits.nbytes, np.bool_), np.zeros(0)))
         size = dict(zip(p.dims, values.shape, strict=True))
+        other |= min(size[dims[places[n]]] for n in (1, 2)) > 1
         read[name] = values.reshape([size[d] for d in dims]).transpose(places_of(turned))
+    if not other:
+        return ""
     q, k, v, o = read.values()
     group = q.shape[1] // k.shape[1]
     scores = way.scale * q @ np.repeat(k, group, axis=1).swapaxes(-1, -2)

@@ -116,7 +116,7 @@ def run(
     began = time.perf_counter()
     findings = Findings(launch.grid, launch.block)
     for words in _refused(module, kernel, launch):
-        findings.add("too many resources", kernel.code[0], words)
+        findings.add("refused launch", kernel.code[0], words)
     if len(findings):
         return Outcome(tuple(findings), 0, 0, 0.0, {}, frozenset())
     total = int(np.prod(launch.grid))
@@ -216,7 +216,7 @@ def _refused(module: Module, kernel: Kernel, launch: Launch) -> Iterator[str]:
     for what, dims, limits in ("gridDim", launch.grid, GRID), ("blockDim", launch.block, BLOCK):
         for axis, value, most in zip("xyz", dims, limits, strict=True):
             if not 1 <= value <= most:
-                yield f"{what}.{axis} is {value}, of 1 to {most}"
+                yield f"{what}.{axis} is {value}: 1 to {most} are allowed"
     threads = math.prod(launch.block)
     if threads > THREADS:
         yield f"{threads} threads a block, of {THREADS}"

@@ -302,6 +302,11 @@ class Memory:
                 )
             if conflict.kind == "early read":
                 words = f"{verb} {space} memory before an asynchronous copy was waited for"
+                if conflict.waited:
+                    words = (
+                        f"{verb} {space} memory that an asynchronous copy of another warp wrote: "
+                        "that warp waited for it, and no barrier stands between its wait and this"
+                    )
             elif conflict.kind == "missing proxy fence":
                 words = "the asynchronous proxy reads what was written without fence.proxy.async"
             other = self.lines.get(conflict.line)

@@ -260,10 +260,18 @@ class History:
         if not np.count_nonzero(bad):
             return None
         k = int(bad.argmax())
-        other = self.shared and self.write_block[at[k]] != party.block[k]
+        other = bool(self.shared and self.write_block[at[k]] != party.block[k])
         kind = "race" if other or writer[k] < self.clocks.per_block else "early read"
         lanes = writer[k] == party.warp[k] and not other
-        return Conflict(k, kind, int(self.write_line[at[k]]), "wrote", bool(lanes))
+        waited = kind == "early read" and self._waited(writer[k], stamps[k], party, k)
+        return Conflict(k, kind, int(self.write_line[at[k]]), "wrote", bool(lanes), waited)
+
+    def _waited(self, agent: int, stamp: int, party: Party, k: int) -> bool:
+        """Whether the warp that started a copy of another warp has waited for it by now."""
+        per = self.clocks.per_block
+        starter = (int(party.block[k]) - self.clocks.first_block) * per + int(agent) % per
+        known = self.clocks.known[starter, agent]
+        return int(agent) % per != int(party.warp[k]) and bool(stamp >> LANES <= known)
 
     def _warps(self, party: Party) -> Array:
         """The warps' numbers in the grid."""
@@ -384,10 +392,11 @@ class History:
 @dataclass(frozen=True, slots=True)
 class Conflict:
     """The `index`-th granule of an access is not ordered after what the PTX `line` did to it; where
-    `lanes`, another lane of the same warp did."""
+    `lanes`, another lane of the same warp did; where `waited`, a copy that its warp waited for."""
 
     index: int
     kind: str
     line: int
     verb: str
     lanes: bool = False
+    waited: bool = False

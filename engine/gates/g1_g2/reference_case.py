@@ -18,13 +18,18 @@ from torch import Tensor
 from engine.child.spec_process import SpecProcess
 from engine.errors import InputError, SpecError
 from engine.gates.g1_g2.marked_rows import MARKED, marked
-from engine.gates.runs.output_comparison import LSE_TOLERANCE, roundoff
+from engine.gates.runs.output_comparison import roundoff
 from engine.gates.runs.subject import as_declared
 from engine.spec import recipe_from_json
 from engine.spec.decks.deck_inputs import Kind, extent, make_inputs, with_own_sizes
 from engine.spec.python.signature import Asked
 from engine.spec.recipes.recipe import Recipe
-from engine.spec.reference.oracle import expected, output_as_bhnd
+from engine.spec.reference.oracle import (
+    arithmetic_of_lse,
+    expected,
+    output_as_bhnd,
+    rounding_of_lse,
+)
 
 ELEMENTS = {"f16": torch.float16, "bf16": torch.bfloat16, "f32": torch.float32}
 # The types that an input may have in a kernel, for what the reference declares.
@@ -41,10 +46,11 @@ def wanted(payload: Mapping[str, Any]) -> dict[str, Any]:
     Args:
         payload: the reference (`spec`, `options`, its `recipe` or None), `sizes`, how values are
             drawn (`values`, a kind of `deck_inputs` or "marked", and `seed`), the kernel's type of
-            each tensor that it takes (`types`, by role or name), and the `folder` for NAME.npy of
-            each, o.npy, and lse.npy where the reference has one, with bounds of their errors by row
-            (o_bound.npy, lse_bound.npy, [B, Hq, Nq]); with `numbers` also products.npy, scores.npy
-            and keep.npy, where O is the softmax's plain sum.
+            each tensor that it takes (`types`, by role or name), the unit roundoff of its
+            arithmetic (`unit`), and the `folder` for NAME.npy of each, o.npy, and lse.npy where the
+            reference has one, with bounds of their errors by row (o_bound.npy, lse_bound.npy,
+            [B, Hq, Nq]); with `numbers` also products.npy, scores.npy and keep.npy, where O is the
+            softmax's plain sum.
 
     Returns:
         All sizes of the case, or why the reference has nothing to compare with (`skipped`).
@@ -81,7 +87,7 @@ def wanted(payload: Mapping[str, Any]) -> dict[str, Any]:
                 f"{spec.name} gives another output for the same inputs when it is called again",
                 fix="draw nothing in it: what a kernel computes is a function of its inputs",
             )
-        lse = None
+        lse, lse_bound = None, torch.zeros(kinds.shape).double()
         # Without a recipe a row of NaN says that no key is kept, if PyTorch has it in both types.
         empty = o.isnan().all(-1) & plain.isnan().all(-1)
         if read is None and empty.numel() and bool(empty.all()):
@@ -89,6 +95,13 @@ def wanted(payload: Mapping[str, Any]) -> dict[str, Any]:
         if read is not None:
             said = expected(asked, wide | tables)
             lse, empty = said.lse, said.empty
+            if lse is not None:
+                lse_bound = arithmetic_of_lse(asked, wide | tables, payload["unit"])
+                live = ~torch.isneginf(lse)
+                for kind in set(kinds.flatten().tolist()):
+                    at = kinds == kind
+                    off = rounding_of_lse(asked, inputs | tables, lse, live & at)
+                    lse_bound[at] += 2 * off
             if payload.get("numbers") and _plain(asked):
                 for name in ("products", "scores", "keep"):
                     np.save(folder / f"{name}.npy", getattr(said, name).contiguous().numpy())
@@ -98,14 +111,13 @@ def wanted(payload: Mapping[str, Any]) -> dict[str, Any]:
         at = tuple(int(n) for n in (~o.isfinite()).nonzero()[0])
         place = ", ".join(f"{name}={n}" for name, n in zip("bhid", at, strict=True))
         return {"skipped": f"the reference is {float(o[at])} at {place}, where keys are kept"}
-    o_bound, lse_bound = torch.zeros(kinds.shape).double(), torch.zeros(kinds.shape).double()
+    o_bound = torch.zeros(kinds.shape).double()
     for kind in set(kinds.flatten().tolist()):
         at = kinds == kind
         most, sums = _largest(o[at]), 1.0 if lse is None else max(1.0, _largest(lse[at]))
         # A score is a float32 in every kernel: what its last places are is a share of a weight.
         places = 4 * torch.finfo(torch.float32).eps * sums if rows else 0.0
         o_bound[at] = 2 * _largest((plain - o)[at]) + (2 * roundoff(element) + places) * most
-        lse_bound[at] = LSE_TOLERANCE * sums
     saved = {"o": o, "o_bound": o_bound}
     saved |= {} if lse is None else {"lse": lse, "lse_bound": lse_bound}
     for name, value in saved.items():

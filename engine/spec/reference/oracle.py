@@ -164,19 +164,9 @@ def expected(recipe: Recipe, inputs: Mapping[str, torch.Tensor], rounded: bool =
     `rounded`: q and k, where something happens to them before their product, go into it in their
     own type, as kernels have them; what else is said is of float64 alone.
     """
-    given = {role: canonical_layout(recipe, role, inputs) for role in ("q", "k", "v")}
-    env = environment(recipe, inputs, **given)
-    q, k = (operand(recipe, role, inputs, env) for role in ("q", "k"))
-    v = given["v"].to(torch.float64)
-    if rounded:
-        q = q.to(given["q"].dtype).to(torch.float64)
-        k = k.to(given["k"].dtype).to(torch.float64)
-    head = _broadcast(evaluate(recipe.kv_head, {**env, "h": torch.arange(q.size(1))}), (q.size(1),))
-    head = head.to(torch.int64)
-    k, v = k[:, head], v[:, head]
+    env, q, k, v = _multiplied(recipe, inputs, rounded)
     env["x"] = q @ k.transpose(-1, -2)
-    rows = {i.name: widened(inputs[i.name]) for i in recipe.inputs if i.role in ("q", "k")}
-    keep, scores, weights, lse = weighed(recipe, env | rows)
+    keep, scores, weights, lse = weighed(recipe, env | _rows(recipe, inputs))
     if lse is not None and recipe.lse == "2":
         lse = lse / math.log(2.0)
     o = _kept_sum(weights, keep, v)
@@ -190,6 +180,26 @@ def expected(recipe: Recipe, inputs: Mapping[str, torch.Tensor], rounded: bool =
         o = _broadcast(value, tuple(o.shape)).to(torch.float64)
     o = o.masked_fill(~keep.any(-1, keepdim=True), 0.0)
     return Expected(o, lse, keep, weights, env["x"], scores)
+
+
+def _multiplied(
+    recipe: Recipe, inputs: Mapping[str, torch.Tensor], rounded: bool
+) -> tuple[dict[str, Any], torch.Tensor, torch.Tensor, torch.Tensor]:
+    """What expressions read, and q, k and v as they are multiplied, k and v of each query head."""
+    given = {role: canonical_layout(recipe, role, inputs) for role in ("q", "k", "v")}
+    env = environment(recipe, inputs, **given)
+    q, k = (operand(recipe, role, inputs, env) for role in ("q", "k"))
+    v = given["v"].to(torch.float64)
+    if rounded:
+        q = q.to(given["q"].dtype).to(torch.float64)
+        k = k.to(given["k"].dtype).to(torch.float64)
+    head = _broadcast(evaluate(recipe.kv_head, {**env, "h": torch.arange(q.size(1))}), (q.size(1),))
+    head = head.to(torch.int64)
+    return env, q, k[:, head], v[:, head]
+
+
+def _rows(recipe: Recipe, inputs: Mapping[str, torch.Tensor]) -> dict[str, Any]:
+    return {i.name: widened(inputs[i.name]) for i in recipe.inputs if i.role in ("q", "k")}
 
 
 def weighed(
@@ -225,6 +235,38 @@ def rounding_of_lse(
     rounded = expected(recipe, inputs, rounded=True).lse
     assert rounded is not None
     return float((rounded - lse).abs()[live].max())
+
+
+def arithmetic_of_lse(
+    recipe: Recipe, inputs: Mapping[str, torch.Tensor], unit: float
+) -> torch.Tensor:
+    """[B, Hq, Nq]: how far a kernel's LSE may be from `expected`'s by its arithmetic alone.
+
+    Each product q . k is off by up to sqrt(D) units of the sum of its terms' sizes (Higham and
+    Mary 2019: rounding errors of a sum add up as a walk), and LSE by what that moves it. The rest
+    is in float32: a few roundings of each score, of the maximum and of the logarithm, and one of
+    the sum with each key. Weights are off by a unit of their own.
+
+    Args:
+        unit: the unit roundoff of the arithmetic that q . k is made in.
+    """
+    env, q, k, _ = _multiplied(recipe, inputs, rounded=False)
+    rows = _rows(recipe, inputs)
+    x = q @ k.transpose(-1, -2)
+    off = unit * math.sqrt(max(q.size(-1), 1)) * (q.abs() @ k.abs().transpose(-1, -2))
+    _, scores, weights, lse = weighed(recipe, {**env, "x": x} | rows)
+    assert lse is not None
+    moved = torch.zeros_like(lse)
+    for x_off in (x + off, x - off):
+        other = weighed(recipe, {**env, "x": x_off} | rows)[3]
+        assert other is not None
+        moved = torch.maximum(moved, (other - lse).abs().nan_to_num(0.0, 0.0, 0.0))
+    keys = x.size(-1)
+    size = (weights * scores.nan_to_num(0.0, 0.0, 0.0).abs()).sum(-1)
+    size = size + lse.nan_to_num(0.0, 0.0, 0.0).abs() + math.log(keys + 1)
+    eps = torch.finfo(torch.float32).eps
+    out = moved + 2 * unit + eps * (keys / 2 + 2 * (size + 1))
+    return out / math.log(2.0) if recipe.lse == "2" else out
 
 
 def operand(

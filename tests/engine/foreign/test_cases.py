@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 
 import pytest
 
 from engine.errors import InputError
 from engine.foreign.cases import Case, cases_of, complete, refuse_too_large, unlike, usual_cases
 from engine.foreign.launcher import read_launcher
+from engine.foreign.reference import Reference
+from engine.spec.python.signature import Signature
 
 POINTERS = "const float* q, const float* k, const float* v, float* o, "
 APART = read_launcher(
@@ -19,6 +22,7 @@ APART = read_launcher(
 ONE = read_launcher(
     f"void launch({POINTERS}int B, int Hq, int N, int D) {{}}", "a.cu", "launch", {}, "f32"
 )
+ANY = Reference(Path("any.py"), Signature((), ("B", "Hq", "Nq", "D")), None, {})
 SQUARE = {"B": 1, "Hq": 2, "Hkv": 2, "Nq": 16, "Nk": 16, "D": 8, "causal": 1}
 
 
@@ -35,6 +39,21 @@ def test_a_flag_alone_keeps_the_usual_cases() -> None:
     named = {"len_q": 16, "len_k": 16, **{n: s for n, s in SQUARE.items() if n not in ("Nq", "Nk")}}
     (case,) = cases_of(APART, [named], ("random",), 64, None)
     assert complete(APART, case.sizes)["Nk"] == 16
+
+
+def test_the_usual_cases_hold_the_lengths_at_which_bounds_are_missed() -> None:
+    """Of tiles and blocks of 16 to 128: the first key of a last tile that one row alone sees, rows
+    with and without keys in one block, a key or a row more than whole ones; N alone likewise."""
+    pairs = [(c.sizes["Nq"], c.sizes["Nk"]) for c in usual_cases(APART, 64, ANY)]
+    assert any(n_q % 128 == 0 and (n_k - n_q) % 128 == 1 for n_q, n_k in pairs)
+    assert any(n_q > n_k and all((n_q - n_k) % n for n in (4, 8, 16)) for n_q, n_k in pairs)
+    assert any(n_q == n_k and n_q % 128 == 0 for n_q, n_k in pairs)
+    assert any(n_k % 128 == 1 for _, n_k in pairs) and any(n_q % 128 == 1 for n_q, _ in pairs)
+    assert any(1 < n_q % 16 < 16 and n_q > 16 for n_q, _ in pairs)
+    one = {c.sizes["Nq"] % 128 for c in usual_cases(ONE, 64, ANY)}
+    assert {0, 1} < one
+    alone = [(c.sizes["Nq"], c.sizes["Nk"]) for c in usual_cases(APART, 64, None)]
+    assert any(n_q % 128 == 1 for n_q, _ in alone) and any(n_k % 128 == 1 for _, n_k in alone)
 
 
 def test_an_unknown_size_is_refused() -> None:

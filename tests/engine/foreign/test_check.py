@@ -138,7 +138,8 @@ void run(dim3 grid, int bytes, bool half, const float* q, const float* k, const 
     said = capsys.readouterr()
     last = said.out.splitlines()[-1]
     assert last.startswith(
-        f"{path}: G1 passes: equal to full.py in 2 cases, no findings; not run: "
+        f"{path}: G1 passes: equal to full.py in 2 cases, no findings; N 40; --sizes names others; "
+        "not run: "
     )
     assert "attention<2, true> at theirs.cu:2: no size" in last and "_Z" not in said.out + said.err
 
@@ -233,6 +234,33 @@ def test_an_early_read_is_told_with_the_waits_of_its_kernel(
     assert "copies are committed at " in said
 
 
+def test_a_copy_that_its_own_warp_alone_waited_for_is_told_with_the_barriers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = """\
+#include <cuda_runtime.h>
+__global__ void turned(const float* q, float* o) {
+  __shared__ float held[64];
+  int t = threadIdx.x;
+  unsigned at = (unsigned)__cvta_generic_to_shared(&held[t]);
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4;" ::"r"(at), "l"(q + t) : "memory");
+  asm volatile("cp.async.commit_group;" ::: "memory");
+  asm volatile("cp.async.wait_group 0;" ::: "memory");
+  o[t] = held[63 - t];
+  __syncthreads();  // too late
+}
+void launch(const float* q, float* o, int B, int Hq, int N, int D) { turned<<<1, 64>>>(q, o); }
+"""
+    path = write(tmp_path, text)
+    case = ["--arch", "sm_80", "--sizes", "B=1 Hq=1 N=64 D=1"]
+    assert main(["check", path, *case]) == 1
+    said = capsys.readouterr().out
+    assert f"{path}:{line_of(text, 'o[t] =')}: early read: reads shared memory that an" in said
+    assert "that warp waited for it, and no barrier stands between its wait and this" in said
+    assert f"barriers of the block stand at {path}:{line_of(text, 'too late')}\n" in said
+    assert f"copies are waited for at {path}:{line_of(text, 'wait_group')}\n" in said
+
+
 def test_a_missing_fence_is_at_its_lines(capsys: pytest.CaptureFixture[str]) -> None:
     source = Path(__file__).with_name("bulk_store.cu")
     assert main(["check", str(source), "--sizes", "B=1 Hq=1 N=3 D=64"]) == 1
@@ -268,6 +296,63 @@ def test_wrong_numbers_name_the_first_wrong_element(
     o, lse = case["differences"]
     assert o["tensor"] == "o" and o["at"] == [0, 0, 0, 0] and abs(o["got"]) > abs(o["expected"])
     assert lse["tensor"] == "lse" and lse["at"][0] == 0 and lse["got"] < lse["expected"]
+
+
+TILED = Path(__file__).parent / "kernels/tiled_causal.cu"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "wrong"),
+    [
+        ("", "", ""),
+        ("ROWS + shift)", "ROWS + shift - 1)", "O and LSE"),  # a last tile of one key is left out
+        ("most == -INFINITY ? 0 : most", "most", "O"),  # NaN where a block's other rows have keys
+        ("top + __logf(sum) :", "top + __logf(sum) + 1e-3f :", "LSE"),
+        ("top + __logf(sum) :", "top + __log2f(sum) :", "LSE"),
+        ("(len_q + ROWS - 1)", "(len_q + ROWS - 2)", "O and LSE"),  # of a last block of one row
+    ],
+)
+def test_the_usual_cases_tell_a_bound_a_nan_and_an_lse_that_are_wrong(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], old: str, new: str, wrong: str
+) -> None:
+    text = TILED.read_text()
+    path = write(tmp_path, replaced(text, old, new) if old else text)
+    options = ["--arch", "sm_80", "--reference", "causal", "--head-dim", "8"]
+    assert main(["check", path, *options]) == bool(wrong)
+    last = capsys.readouterr().out.splitlines()[-1]
+    said = f"G1 fails: {wrong} wrong" if wrong else "G1 passes: equal to causal.py in 4 cases, no"
+    assert last.startswith(f"{path}: {said}")
+    assert ("; Nq 21 Nk 23, Nq 128 Nk 128, Nq 129 Nk 70, Nq 128 Nk 257; " in last) != bool(wrong)
+
+
+def test_the_bound_of_lse_is_float32s(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = replaced(KERNEL, "m + __logf(l)", "m + __logf(l) + 1e-4f") + LAUNCH
+    assert main(["check", write(tmp_path, text), *CASE, "--reference", "full", "--json"]) == 1
+    for case in json.loads(capsys.readouterr().out)["cases"]:
+        (lse,) = case["differences"]
+        assert lse["tensor"] == "lse" and lse["bound"] < (1e-5 if case["values"] == "random" else 1)
+
+
+def test_a_head_size_that_no_one_named_is_said_and_can_be_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ["check", str(TILED), "--arch", "sm_80", "--reference", "causal"]
+    assert main(options) == 1
+    said = capsys.readouterr().out
+    assert said.count("D is taken to be 64, as launch does not take it: --head-dim says") == 1
+    sizes = ["--sizes", "B=1 Hq=2 Hkv=1 Nq=20 Nk=24"]
+    assert main([*options, *sizes, "--head-dim", "8"]) == 0
+    assert "; Nq 20 Nk 24; --sizes names others" in capsys.readouterr().out
+    assert main([*options, *sizes]) == 2
+    assert "--head-dim" in capsys.readouterr().err
+
+
+def test_one_head_is_in_no_other_layout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of one head both layouts are the same bytes: a missing key is no other layout."""
+    path = write(tmp_path, replaced(TILED.read_text(), "ROWS + shift)", "ROWS + shift - 1)"))
+    options = ["--arch", "sm_80", "--reference", "causal", "--sizes", "B=1 Hq=1 Hkv=1 Nq=32 Nk=33"]
+    assert main(["check", path, *options, "--head-dim", "8"]) == 1
+    assert "declare the reference" not in capsys.readouterr().out
 
 
 def test_a_reference_in_another_layout_is_told_so(

@@ -38,7 +38,7 @@ Change = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 def asked(spec: Path, folder: Path, sizes: dict[str, int], **more: Any) -> dict[str, Any]:
     return {"spec": str(spec), "options": {}, "recipe": None, "sizes": sizes, "values": "marked",
-            "seed": 0, "types": TYPES, "folder": str(folder), **more}  # fmt: skip
+            "seed": 0, "unit": 2.0**-24, "types": TYPES, "folder": str(folder), **more}  # fmt: skip
 
 
 def more(k: Tensor, v: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
