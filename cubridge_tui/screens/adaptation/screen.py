@@ -31,7 +31,6 @@ from cubridge_tui.screens.adaptation.panes import PaneActions
 from cubridge_tui.screens.adaptation.review import ReviewActions
 from cubridge_tui.screens.adaptation.stages import StageActions
 from cubridge_tui.screens.base import bindings
-from cubridge_tui.screens.dialogs import Confirm
 from cubridge_tui.widgets.backdrop import backdrop
 from cubridge_tui.widgets.code_pane import CodePane
 from cubridge_tui.widgets.line import Banner, KeyBar, Line, Part
@@ -104,11 +103,14 @@ class AdaptationScreen(CostActions, StageActions, ReviewActions, PaneActions, Ev
         then: Callable[[], None] | None = None,
         *,
         quiet: bool = False,
+        keeps: bool = False,
     ) -> None:
         """Do something on the jobs' thread and show what it gives."""
 
         def done(outcome: Outcome) -> None:
             if not self.is_attached:
+                if keeps and outcome.error is not None:
+                    self.cubridge.say(str(outcome.error).replace("\n", " "), "fail")
                 return
             if isinstance(outcome.value, Snapshot):
                 self.show(outcome.value)
@@ -122,7 +124,7 @@ class AdaptationScreen(CostActions, StageActions, ReviewActions, PaneActions, Ev
                 then()
             self.tell()
 
-        self.cubridge.jobs.submit(name, work, done, quiet=quiet)
+        self.cubridge.jobs.submit(name, work, done, quiet=quiet, keeps=keeps)
         self.tell()
 
     def failed(self, outcome: Outcome) -> None:
@@ -343,13 +345,9 @@ class AdaptationScreen(CostActions, StageActions, ReviewActions, PaneActions, Ev
         wide = self.size.width >= 120
         strip.put(parts, pairs if wide else [])
 
-    def do_quit(self) -> None:
-        """Quit at once, unless that would lose events that could not be saved yet."""
-        if self.snap is not None and self.snap.pending:
-            question = f"{self.snap.pending} events are not saved and would be lost. Quit?"
-            self.app.push_screen(Confirm(question), lambda yes: self.app.exit(0) if yes else None)
-        else:
-            self.app.exit(0)
+    @property
+    def unsaved(self) -> int:
+        return len(self.desk.writer.pending) if self.desk is not None else 0
 
     # --- places ----------------------------------------------------------------------------------
 
@@ -379,8 +377,13 @@ class AdaptationScreen(CostActions, StageActions, ReviewActions, PaneActions, Ev
         self.keep_place()
         self.end_costs()
         desk, self.desk = self.desk, None
+
+        def closed(outcome: Outcome) -> None:
+            if outcome.error is not None:
+                self.cubridge.say(str(outcome.error).replace("\n", " "), "fail")
+
         if desk is not None:
-            self.cubridge.jobs.submit("close", desk.close, lambda _: None, quiet=True)
+            self.cubridge.jobs.submit("close", desk.close, closed, quiet=True)
 
     def on_resize(self) -> None:
         self.place_panes()
