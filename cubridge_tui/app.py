@@ -151,6 +151,8 @@ class CuBridgeApp(App[int], inherit_bindings=False):
 
     def on_mount(self) -> None:
         self._catch_signals()
+        # What was on the screen is gone when the process is continued: all of it is painted again.
+        self.app_resume_signal.subscribe(self, lambda _: self.refresh(layout=True))
         self.set_interval(TIDY_LOOK_SECONDS, self._tidy_up)
         self.set_interval(1.0, self._tell_elapsed)
         self.jobs.start()
@@ -362,6 +364,13 @@ class CuBridgeApp(App[int], inherit_bindings=False):
             asked.dismiss(False)
             if worked:
                 self.do_quit()
+
+    def do_suspend(self) -> None:
+        """To the shell, whose `fg` goes on here; not where no shell could do so."""
+        if os.getsid(0) == os.getpgrp():
+            self.say("no shell started this that could go on with it: it is not suspended", "stale")
+        else:
+            self.action_suspend_process()
 
     def action_act_quit(self) -> None:
         self.do_quit()

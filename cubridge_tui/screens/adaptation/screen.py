@@ -152,8 +152,12 @@ class AdaptationScreen(CostActions, StageActions, ReviewActions, PaneActions, Ev
             before = self.snap.read_only if self.snap is not None else ""
             count = self.snap.state.count if self.snap is not None else 0
 
+            unsaved = self.unsaved
+
             def told() -> None:
                 self._told_of_others(desk, before, count)
+                if unsaved and not self.unsaved:  # in place of what was said of them
+                    self.cubridge.say(f"saved now: {unsaved} events")
 
             self.job("look", desk.poll, told, quiet=True)
         elif self.snap is not None and self._disk() != self.seen_disk:
@@ -211,6 +215,11 @@ class AdaptationScreen(CostActions, StageActions, ReviewActions, PaneActions, Ev
         if self._lent and not self.cubridge.jobs.running:
             self._act_after_others(id)
             return
+        if self.snap is None and self.cubridge.jobs.busy:
+            action = next(a for a in self.cubridge.actions if a.id == id)
+            if action.when(self.facts()):  # a reason that would be about an empty session
+                self.say("the session is being opened")
+                return
         snap, now = self.snap, self._disk() if self.desk is not None else ()
         looks = id in ("take-in", "run", "redo-from") or (
             # reading the spec refuses by itself, with the reason kept for w

@@ -50,6 +50,8 @@ async def test_a_full_disk_loses_nothing_and_is_told(
         screen._look()
         await settled(app, pilot)
         assert "NOT SAVED" not in screen_text(app)
+        assert "saved now: 1 events" in screen_text(app)
+        assert "not saved" not in screen_text(app)
     app.close()
     assert Store.open(path).load(session).state.count == before + 1
 
