@@ -367,7 +367,8 @@ class CuBridgeApp(App[int], inherit_bindings=False):
 
     def do_suspend(self) -> None:
         """To the shell, whose `fg` goes on here; not where no shell could do so."""
-        if os.getsid(0) == os.getpgrp():
+        alone = self._driver is None or not self._driver.can_suspend
+        if alone or os.getsid(0) == os.getpgrp():
             self.say("no shell started this that could go on with it: it is not suspended", "stale")
         else:
             self.action_suspend_process()
