@@ -28,11 +28,11 @@ from textual.timer import Timer
 from cubridge_tui import actions, plain, themes
 from cubridge_tui.config import Config, config_dir, load_config
 from cubridge_tui.headless import actor
-from cubridge_tui.jobs import Jobs
+from cubridge_tui.jobs import Jobs, Outcome
 from cubridge_tui.keyboard import KeyboardDriver
 from cubridge_tui.model.facts import Facts
 from cubridge_tui.screens.base import ActionScreen
-from cubridge_tui.screens.palette import ActionProvider
+from cubridge_tui.screens.palette import ActionProvider, Palette
 from cubridge_tui.steady import Keys, Tidy, look_at_new, steady
 from cubridge_tui.type_ahead import LONGEST, Passed, TypeAhead, TypedInto
 from cubridge_tui.widgets.ahead import Ahead
@@ -40,6 +40,7 @@ from engine.errors import advice
 from sessions.listing import Listing
 
 if TYPE_CHECKING:
+    from cubridge_tui.screens.dialogs import Confirm
     from engine.service.session.adaptation import Beginning
     from engine.service.session.workbench import Bench
     from sessions.store import Store
@@ -93,7 +94,8 @@ class CuBridgeApp(App[int], inherit_bindings=False):
         self._typed = TypeAhead()
         self._held_too_long: Timer | None = None
         self._acting = frozenset(key for a in self.actions for key in a.keys)
-        self.jobs = Jobs(self.cancel, self._post, self._job_news)
+        self.jobs = Jobs(self.cancel, self._post, self._job_news, self._kept)
+        self._quits: Confirm | None = None  # quitting waits, and asks
         self._held: Timer | None = None  # news of a job that let a key pass
         self._interrupts_before: Any = None  # whoever took SIGINT before us
         self._young: Timer | None = None
@@ -149,6 +151,8 @@ class CuBridgeApp(App[int], inherit_bindings=False):
 
     def on_mount(self) -> None:
         self._catch_signals()
+        # What was on the screen is gone when the process is continued: all of it is painted again.
+        self.app_resume_signal.subscribe(self, lambda _: self.refresh(layout=True))
         self.set_interval(TIDY_LOOK_SECONDS, self._tidy_up)
         self.set_interval(1.0, self._tell_elapsed)
         self.jobs.start()
@@ -325,18 +329,57 @@ class CuBridgeApp(App[int], inherit_bindings=False):
         title = "log: what jobs said, newest last"
         self.push_screen(TextDialog(title, lines, at=-1))
 
+    def say(self, text: str, style: str = "dim") -> None:
+        """A message on whichever screen is there: the one that it is about was left."""
+        if self.action_screen is not None:
+            self.action_screen.say(text, style)
+
     def do_quit(self) -> None:
-        self.exit(0)
+        """Quit; where that would lose what the person asked for, once it is kept, or after asking.
+
+        What only computes is not waited for: it is cancelled, and can be done again.
+        """
+        from cubridge_tui.screens.dialogs import Confirm
+
+        job = self.jobs.keeping
+        unsaved = sum(s.unsaved for s in self.screen_stack if isinstance(s, ActionScreen))
+        if job:
+            question = (
+                f"“{job}” is under way: CuBridge quits once it is done. Quit now, and lose it?"
+            )
+        elif unsaved:
+            question = f"{unsaved} events are not saved and would be lost. Quit?"
+        else:
+            self.exit(0)
+            return
+        if self._quits is None or self._quits is not self.screen:
+            self._quits = Confirm(question)
+            self.push_screen(self._quits, lambda yes: self.exit(0) if yes else None)
+
+    def _kept(self, outcome: Outcome) -> None:
+        """A job that keeps something ended: quit where that waits for it, unless it did not work,
+        which is said then."""
+        asked, worked = self._quits, outcome.error is None and not outcome.cancelled
+        if asked is not None and asked is self.screen and not (worked and self.jobs.keeping):
+            asked.dismiss(False)
+            if worked:
+                self.do_quit()
+
+    def do_suspend(self) -> None:
+        """To the shell, whose `fg` goes on here; not where no shell could do so."""
+        alone = self._driver is None or not self._driver.can_suspend
+        if alone or os.getsid(0) == os.getpgrp():
+            self.say("no shell started this that could go on with it: it is not suspended", "stale")
+        else:
+            self.action_suspend_process()
 
     def action_act_quit(self) -> None:
-        self.exit(0)
+        self.do_quit()
 
     def action_command_palette(self) -> None:
-        from textual.command import CommandPalette
-
-        if not isinstance(self.screen, CommandPalette):
+        if not isinstance(self.screen, Palette):
             # No id: a session that opens over one leaves it below, and two of one id end the app.
-            self.push_screen(CommandPalette())
+            self.push_screen(Palette())
 
     # --- sessions --------------------------------------------------------------------------------
 

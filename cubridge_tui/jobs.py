@@ -1,7 +1,8 @@
 """One thread that does the blocking work, one job after another, while the screen stays alive.
 
 A thread of our own and not Textual's pool: quitting must not wait for a compiler. Children of a job
-end with the bench's `cancel` event, so `close` leaves none behind.
+end with the bench's `cancel` event, so `close` leaves none behind. What a person asked to be kept
+is another matter: the app looks at `keeping` before it quits.
 """
 
 from __future__ import annotations
@@ -45,18 +46,21 @@ class _Job:
     work: Callable[[], Any]
     done: Callable[[Outcome], None]
     quiet: bool
+    keeps: bool
 
 
 class Jobs:
-    """The queue. `post` brings a call to the UI's thread; `changed` is called there on news."""
+    """The queue. `post` brings a call to the UI's thread; there `changed` is called on news, and
+    `kept` when a job that keeps something has ended, before its `done`."""
 
     def __init__(
         self,
         cancel: threading.Event,
         post: Callable[..., None],
         changed: Callable[[], None],
+        kept: Callable[[Outcome], None],
     ) -> None:
-        self._cancel, self._post, self._changed = cancel, post, changed
+        self._cancel, self._post, self._changed, self._kept = cancel, post, changed, kept
         self._queue: queue.Queue[_Job | None] = queue.Queue()
         self._thread = threading.Thread(target=self._run, name="cubridge-jobs", daemon=True)
         self._closed = False
@@ -65,6 +69,7 @@ class Jobs:
         self.since = 0.0
         self.log: deque[str] = deque(maxlen=LOG_LINES)
         self._waiting = 0
+        self._keeping: deque[str] = deque()
         self._told = 0.0
 
     def start(self) -> None:
@@ -74,6 +79,11 @@ class Jobs:
     def busy(self) -> bool:
         """Whether anything runs or waits."""
         return self._waiting > 0
+
+    @property
+    def keeping(self) -> str:
+        """The first job by name, running or waiting, whose result would be lost by quitting now."""
+        return self._keeping[0] if self._keeping else ""
 
     @property
     def line(self) -> str:
@@ -92,12 +102,16 @@ class Jobs:
         done: Callable[[Outcome], None],
         *,
         quiet: bool = False,
+        keeps: bool = False,
     ) -> None:
-        """Do `work` on the thread, then `done` on the UI's. A quiet job is too short to name."""
+        """Do `work` on the thread, then `done` on the UI's. A quiet job is too short to name; one
+        that `keeps` writes what the person decided or asked for into the store or a file."""
         self._waiting += 1
+        if keeps:
+            self._keeping.append(name)
         if not quiet:
             self.running, self._line, self.since = name, "", time.monotonic()
-        self._queue.put(_Job(name, work, done, quiet))
+        self._queue.put(_Job(name, work, done, quiet, keeps))
 
     def progress(self, text: str) -> None:
         """A line from the running job; repaints at most some ten times a second."""
@@ -154,6 +168,9 @@ class Jobs:
         if not job.quiet:
             self.running = ""
             self._changed()
+        if job.keeps:
+            self._keeping.popleft()  # one after another, as they were submitted
+            self._kept(outcome)
         job.done(outcome)
 
     def _call(self, function: Callable[..., None], *arguments: Any) -> None:

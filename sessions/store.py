@@ -116,7 +116,7 @@ class Store(Listing):
         parent = source.commit
         if at is not None:
             base, parent = self._up_to(source, base, at)
-        name_ = title if title is not None else f"{source.state.title} (fork)"
+        name_ = title if title is not None else f"{source.state.title} (copy)"
         last = base.events[-1].id if base.events else None
         events = stamp([Forked(source.id, parent), TitleSet(name_)], actor, last)
         while True:

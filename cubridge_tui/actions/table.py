@@ -91,7 +91,9 @@ ACTIONS: tuple[Action, ...] = (
     _A("palette", ("ctrl+p", "colon"), "Find an action by its words", "", EVERYWHERE, "General"),
     _A("theme", ("T",), "Next theme", "", EVERYWHERE, "General"),
     _A("log", ("L",), "Show what the running and the last jobs said", "", EVERYWHERE, "General"),
-    _A("quit", ("q", "ctrl+q"), "Quit; everything decided is saved already", "quit",
+    _A("suspend", ("ctrl+z",), "Suspend: back to the shell, whose fg goes on here", "", EVERYWHERE,
+       "General"),
+    _A("quit", ("q", "ctrl+q"), "Quit; what is still being saved is waited for", "quit",
        EVERYWHERE, "General", rank=91),
     # start
     _A("open", ("enter",), "Open what the cursor is on", "open", START, "Start", can_open, 1),

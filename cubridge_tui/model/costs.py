@@ -121,14 +121,14 @@ def cost_line(costs: Costs, hunk: str, others: Sequence[str] = ()) -> str:
             return f"{COST}not predicted: {cost.problem}"
     if without is None or every is None or expert is None:
         return WAITING
-    but = "without them" if others else "without it"  # as the row before says
+    but = _without(others)
     if costs.breaks(hunk):
         return f"{COST}not told: there is no program {but}"
     where = "" if costs.where is None else f" ({costs.where.name}, {costs.where.shape})"
     both = f"{every.us:,.0f} us with all hunks, {without.us:,.0f} us {but}{where}"
     change = 100 * (without.us / every.us - 1)
     if same(without, every):
-        words = "no time that the model can tell" if costs.wrong(hunk) else "as fast without it"
+        words = "no time that the model can tell" if costs.wrong(hunk) else f"as fast {but}"
         return f"{COST}{words} (±{100 * NO_DIFFERENCE:.0f}%): {every.us:,.0f} us{where}"
     rates = f"{every.tflops:.0f} TFLOP/s of kept pairs with all, {without.tflops:.0f} without"
     visits = [f"{c.visited:.2f}" for c in (every, without)]

@@ -19,11 +19,10 @@ def lines_of(
 ) -> list[str]:
     """What it does, what rejecting it does, what it costs, why it is there, its new ops, for which
     clauses, its numbers by name, what depends on what. `group` is the hunk before it that says
-    why for both: of this one, only the first thing."""
+    why for both."""
     lines = [f"what    {words}" for words in about.does[:1]]
     lines += costs
-    first = hunk.reason.partition("; ")[0]
-    why = f"as {group}: {first}" if group else hunk.reason
+    why = f"as {group}" if group else hunk.reason
     lines += [f"why     {why}"] if why else []
     lines += [f"op      {words}" for words in about.does[1:]]
     lines += [f"for     {words}" for words in about.clauses if not group]

@@ -134,6 +134,7 @@ class AcceptScreen(ActionScreen):
             if isinstance(outcome.value, Snapshot):
                 self.adaptation.show(outcome.value)
             if not self.is_attached:
+                self._said_elsewhere(outcome, words)
                 return
             self.fill()
             if outcome.error is not None:
@@ -148,7 +149,13 @@ class AcceptScreen(ActionScreen):
         assert callable(work)
         self._only_predicts = False
         self.say(f"{name}: under way", "dim")
-        self.cubridge.jobs.submit(name, work, done, quiet=True)
+        self.cubridge.jobs.submit(name, work, done, quiet=True, keeps=True)
+
+    def _said_elsewhere(self, outcome: Outcome, words: str) -> None:
+        """The person left while it was done: the page that is there now says what came of it."""
+        told = outcome.value if isinstance(outcome.value, str) else words
+        wrong = f"{outcome.name} did not work: {outcome.error}".replace("\n", " ")
+        self.cubridge.say(wrong if outcome.error else told, "fail" if outcome.error else "pass")
 
     def do_write_package(self) -> None:
         desk = self.adaptation.open_desk
@@ -203,7 +210,9 @@ class AcceptScreen(ActionScreen):
         self.app.push_screen(CommitScreen(self.adaptation, path))
 
     def do_close(self) -> None:
-        self.app.pop_screen()
+        self.dismiss(None)
+        if job := self.cubridge.jobs.keeping:  # the page below says so, and what comes of it
+            self.cubridge.say(f"{job}: under way")
 
 
 def unfit(text: str) -> str:

@@ -127,6 +127,11 @@ class ActionScreen(ClosingScreen[Any], inherit_bindings=False):
             self.say("")
         self._waits = ""
 
+    @property
+    def unsaved(self) -> int:
+        """Events of its session that are not on the disk yet: quitting would lose them."""
+        return 0
+
     def changes(self) -> bool:
         """Whether something runs that may change what a key of this screen would decide."""
         return self.cubridge.jobs.busy

@@ -1,11 +1,13 @@
-"""A screen of which nothing acts on widgets that are gone: timers and jobs outlive a screen."""
+"""Screens that close once, and of which nothing acts on widgets that are gone: keys, timers and
+jobs outlive a screen."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from textual.screen import Screen, ScreenResultType
+from textual.await_complete import AwaitComplete
+from textual.screen import ModalScreen, Screen, ScreenResultType
 from textual.timer import Timer
 
 
@@ -21,6 +23,14 @@ class ClosingScreen(Screen[ScreenResultType], inherit_bindings=False):
     def is_attached(self) -> bool:
         """Whether the screen is one of the app's, and its widgets are there."""
         return super().is_attached and not (self._pruning or self._closing or self._closed)
+
+    def dismiss(self, result: ScreenResultType | None = None) -> AwaitComplete:
+        """Close this screen with a result; nothing where it is not the one on top.
+
+        Textual closes whichever screen is on top then: the second of two keys that came at once,
+        behind the first, which closed this one, would close the screen below it.
+        """
+        return super().dismiss(result) if self.app.screen is self else AwaitComplete()
 
     def set_timer(
         self, delay: float, callback: Callable[[], Any] | None = None, **more: Any
@@ -38,3 +48,10 @@ class ClosingScreen(Screen[ScreenResultType], inherit_bindings=False):
         if callback is None:
             return None
         return lambda: callback() if self.is_attached else None
+
+
+# Textual takes the style of the first of these, and the methods of both.
+class Dialog(
+    ModalScreen[ScreenResultType], ClosingScreen[ScreenResultType], inherit_bindings=False
+):
+    """A screen over another one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 from textual.app import ComposeResult
 from textual.binding import Binding
 
-from cubridge_tui.jobs import Jobs, Outcome
+from cubridge_tui.jobs import Jobs, Outcome, elapsed
 from cubridge_tui.model.rows import PaneText, Row
 from cubridge_tui.screens.closing import ClosingScreen
 from cubridge_tui.screens.dialogs import TextDialog
@@ -34,7 +35,7 @@ class CommitScreen(ClosingScreen[None], inherit_bindings=False):
     """Plan, show, do. Named paths only; hooks, identity and signing are the person's own."""
 
     BINDINGS = [
-        Binding("escape,q", "dismiss(None)", "back", show=False),
+        Binding("escape,q", "leave", "back", show=False),
         Binding("C", "commit", "commit", show=False),
     ]
 
@@ -43,6 +44,7 @@ class CommitScreen(ClosingScreen[None], inherit_bindings=False):
         self._adaptation, self._path = adaptation, path
         self._plan: CommitPlan | None = None
         self._done = False
+        self._since: float | None = None  # git runs, and the person's hooks with it
 
     def compose(self) -> ComposeResult:
         yield Line(id="stages")
@@ -55,6 +57,7 @@ class CommitScreen(ClosingScreen[None], inherit_bindings=False):
         self.query_one("#decision", Line).put([(" looking at the repository …", "dim")])
         self.query_one(CodePane).focus()
         self._jobs.submit("plan", self._make_plan, self._planned, quiet=True)
+        self.set_interval(1.0, self._tell_running)
 
     @property
     def _jobs(self) -> Jobs:
@@ -84,14 +87,12 @@ class CommitScreen(ClosingScreen[None], inherit_bindings=False):
         head += ["", *plan.message.split("\n"), ""]
         rows = [Row(line) for line in (*head, *visible_lines(plan.diff))]
         self.query_one(CodePane).show(PaneText(rows, "diff", "what will be committed"))
-        self.query_one("#decision", Line).put(
-            [
-                (" C", "key"),
-                (" commits exactly this  ", "title"),
-                ("esc", "key"),
-                (" leaves", "dim"),
-            ]
-        )
+        self._tell_plan()
+
+    def _tell_plan(self) -> None:
+        ways = [("esc", "key"), (" leaves", "dim")]
+        plan = [(" C", "key"), (" commits exactly this  ", "title")]
+        self.query_one("#decision", Line).put([*plan, *ways])
 
     def _refused(self, outcome: Outcome, line: str) -> None:
         """Say why it did not work; the whole error with its fix in a dialog, wrapped."""
@@ -106,7 +107,8 @@ class CommitScreen(ClosingScreen[None], inherit_bindings=False):
             why = "it is committed already" if self._done else "there is no plan to carry out: esc"
             self.query_one("#status", Line).put([(f" {why}", "stale")])
             return
-        self._done = True
+        self._done, self._since = True, time.monotonic()
+        self._tell_running()
         plan, desk = self._plan, self._adaptation.open_desk
 
         def work() -> str:
@@ -115,21 +117,34 @@ class CommitScreen(ClosingScreen[None], inherit_bindings=False):
             desk.writer.append([Committed(str(plan.repository), paths, commit)], actor=desk.actor)
             return commit
 
-        self._jobs.submit("commit", work, self._committed, quiet=True)
+        self._jobs.submit("commit", work, self._committed, quiet=True, keeps=True)
+
+    def _tell_running(self) -> None:
+        """That git runs; the person's hooks may take any time."""
+        if self._since is not None:
+            words = " committing: git and your hooks run  "
+            ran = elapsed(time.monotonic() - self._since)
+            ways = [("esc", "key"), (" leaves, and it goes on ", "dim")]
+            self.query_one("#decision", Line).put([(words, "title"), (ran, "dim")], ways)
+
+    def action_leave(self) -> None:
+        if self._since is not None:
+            self._adaptation.cubridge.say("commit: under way")
+        self.dismiss(None)
 
     def _committed(self, outcome: Outcome) -> None:
+        self._since = None
         if not self.is_attached:  # left while git ran: the page that is there now says it
-            here = self._adaptation.cubridge.action_screen
-            if here is not None:
-                wrong = str(outcome.error or "cancelled").replace("\n", " ")
-                if isinstance(outcome.value, str):
-                    here.say(f"committed as {outcome.value}", "pass")
-                else:
-                    here.say(f"not committed: {wrong}", "fail")
+            wrong = str(outcome.error or "cancelled").replace("\n", " ")
+            if isinstance(outcome.value, str):
+                self._adaptation.cubridge.say(f"committed as {outcome.value}", "pass")
+            else:
+                self._adaptation.cubridge.say(f"not committed: {wrong}", "fail")
             return
         line = self.query_one("#status", Line)
         if outcome.error is not None:
             self._done = False
+            self._tell_plan()
             self._refused(outcome, "#status")
         else:
             where = self._plan.branch if self._plan is not None else None

@@ -12,11 +12,11 @@ from textual import events
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Vertical
-from textual.screen import ModalScreen
 from textual.widgets import Input
 
 from cubridge_tui.console import typeable
 from cubridge_tui.model.rows import PaneText, Row, wrapped
+from cubridge_tui.screens.closing import Dialog
 from cubridge_tui.screens.over import sit
 from cubridge_tui.text.sanitise import visible
 from cubridge_tui.type_ahead import TypedInto
@@ -27,7 +27,7 @@ LONGEST_INPUT = 20_000
 FRAME = 3  # rows of a dialog besides its text: the frame and the keys
 
 
-class TextDialog(ModalScreen[str | None], inherit_bindings=False):
+class TextDialog(Dialog[str | None]):
     """Lines to read: help, log, inspector, a verdict's details.
 
     `answers` are keys with words: pressed once the person can have read them, they close the
@@ -119,7 +119,7 @@ class _Visible(Highlighter):
         text.plain = visible(text.plain)
 
 
-class Prompt(TypedInto, ModalScreen[str | None], inherit_bindings=False):
+class Prompt(TypedInto, Dialog[str | None]):
     """One line of text; None when the person leaves.
 
     A text that is there already is selected: typing replaces it, a cursor key keeps it. `live` is
@@ -207,7 +207,7 @@ class Prompt(TypedInto, ModalScreen[str | None], inherit_bindings=False):
         return not why
 
 
-class Confirm(ModalScreen[bool], inherit_bindings=False):
+class Confirm(Dialog[bool]):
     """A question that `y` answers; keys typed before it appeared do not. It is shown whole."""
 
     DEFAULT_CSS = """

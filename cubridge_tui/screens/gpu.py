@@ -185,7 +185,14 @@ class GpuScreen(ActionScreen):
 
     # --- actions ---------------------------------------------------------------------------------
 
-    def _submit(self, name: str, work: Callable[[], Any], said: Callable[[Any], str]) -> None:
+    def _submit(
+        self,
+        name: str,
+        work: Callable[[], Any],
+        said: Callable[[Any], str],
+        *,
+        keeps: bool = False,
+    ) -> None:
         def done(outcome: Outcome) -> None:
             if isinstance(outcome.value, Snapshot) and self.owner.is_attached:
                 self.owner.show(outcome.value)
@@ -199,7 +206,7 @@ class GpuScreen(ActionScreen):
                 self.say(said(outcome.value))
             self.present()
 
-        self.cubridge.jobs.submit(name, work, done)
+        self.cubridge.jobs.submit(name, work, done, keeps=keeps)
         self._tell()
 
     def do_gpu_run(self) -> None:
@@ -286,6 +293,7 @@ class GpuScreen(ActionScreen):
             lambda path: (
                 f"packed: {path}. On the GPU machine: {how_to_run(path)}. Then i takes result.json"
             ),
+            keeps=True,
         )
 
     def do_gpu_import(self) -> None:
@@ -298,7 +306,9 @@ class GpuScreen(ActionScreen):
         from cubridge_tui import gpu_desk
 
         desk, path = self.owner.open_desk, Path(text.strip()).expanduser()
-        self._submit("import", lambda: gpu_desk.take_result(desk, path), self._verdict_said)
+        self._submit(
+            "import", lambda: gpu_desk.take_result(desk, path), self._verdict_said, keeps=True
+        )
 
     def do_gpu_export(self) -> None:
         name = f"{self.owner.session}-times.svg"

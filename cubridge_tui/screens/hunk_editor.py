@@ -7,9 +7,9 @@ from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Vertical
 from textual.message import Message
-from textual.screen import ModalScreen
 from textual.widgets import TextArea
 
+from cubridge_tui.screens.closing import Dialog
 from cubridge_tui.screens.over import sit
 from cubridge_tui.widgets.line import Line, Whole
 from engine.types import Hunk
@@ -39,7 +39,7 @@ class TooLong(Message):
         super().__init__()
 
 
-class HunkEditor(ModalScreen[str | None], inherit_bindings=False):
+class HunkEditor(Dialog[str | None]):
     """Gives the new text, or None."""
 
     DEFAULT_CSS = """

@@ -105,7 +105,7 @@ class OverviewScreen(ActionScreen):
 
     def do_hunks_open(self) -> None:
         name = self.name_here
-        self.app.pop_screen()
+        self.dismiss(None)
         self.adaptation.to_hunk(name)
 
     def do_hunks_accept(self) -> None:
@@ -170,4 +170,4 @@ class OverviewScreen(ActionScreen):
         self.screen.focus_next(CodePane)
 
     def do_hunks_close(self) -> None:
-        self.app.pop_screen()
+        self.dismiss(None)

@@ -7,12 +7,13 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from textual.command import DiscoveryHit, Hit, Hits, Provider
+from textual.command import CommandPalette, DiscoveryHit, Hit, Hits, Provider
 from textual.content import Content
 
 from cubridge_tui.actions import Action, actions_of, elsewhere, key_name
 from cubridge_tui.actions.keywords import KEYWORDS
 from cubridge_tui.screens.base import ActionScreen
+from cubridge_tui.screens.closing import ClosingScreen
 
 if TYPE_CHECKING:
     from cubridge_tui.app import CuBridgeApp
@@ -20,8 +21,14 @@ if TYPE_CHECKING:
 LEAST = 3  # letters that say enough to look on other screens too
 
 
+class Palette(CommandPalette, ClosingScreen[None]):
+    """Textual's, which closes once."""
+
+
 class ActionProvider(Provider):
     """Actions of the table; one that cannot be done now says why."""
+
+    _chosen = False  # of two keys that came at once the first chose: the palette closes
 
     def _target(self) -> ActionScreen | None:
         return cast("CuBridgeApp", self.app).action_screen
@@ -59,7 +66,8 @@ class ActionProvider(Provider):
 
     def _do(self, action: Action) -> None:
         screen = self._target()
-        if screen is not None:
+        if screen is not None and not self._chosen:
+            self._chosen = True
             screen.action_act(action.id)
 
 

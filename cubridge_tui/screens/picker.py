@@ -8,16 +8,16 @@ from pathlib import Path
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Vertical
-from textual.screen import ModalScreen
 
 from cubridge_tui.model.rows import PaneText, Row
+from cubridge_tui.screens.closing import Dialog
 from cubridge_tui.screens.dialogs import FRAME, Prompt
 from cubridge_tui.screens.over import sit
 from cubridge_tui.widgets.code_pane import CodePane, escaped
 from cubridge_tui.widgets.line import Line
 
 
-class Picker(ModalScreen[str | None], inherit_bindings=False):
+class Picker(Dialog[str | None]):
     """Rows of (value, words); the chosen value, or None. `/` leaves the rows that have some words;
     where they are `files`, the path of another one is a value, too."""
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Container
-from textual.screen import Screen
 
 from cubridge_tui.model.rows import PaneText, Row, plain_rows, wrapped
 from cubridge_tui.model.snapshot import Snapshot
+from cubridge_tui.screens.closing import ClosingScreen
 from cubridge_tui.text.cells import split_lines
 from cubridge_tui.widgets.code_pane import CodePane
 from cubridge_tui.widgets.line import Line
@@ -18,7 +18,7 @@ from engine.spec.recipes.recipe import at_lines
 LEAST_WORDS = 48  # columns in which a clause can be read
 
 
-class RecipeScreen(Screen[None], inherit_bindings=False):
+class RecipeScreen(ClosingScreen[None], inherit_bindings=False):
     """Spec on one side, clauses on the other; the cursor's line marks what belongs to it."""
 
     DEFAULT_CSS = """

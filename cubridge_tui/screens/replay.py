@@ -256,14 +256,16 @@ class ReplayScreen(ActionScreen):
         self._continues = step.after
         self.say(f"a new session from step {step.number} …")
         self.cubridge.jobs.submit(
-            "fork", lambda: store.fork(session, actor=actor, at=step.event.id), self._forked,
-            quiet=True,
+            "copy", lambda: store.fork(session, actor=actor, at=step.event.id), self._forked,
+            quiet=True, keeps=True,
         )  # fmt: skip
 
     def _forked(self, outcome: Outcome) -> None:
         if outcome.error is not None:
-            self.say(str(outcome.error).replace("\n", " "), "fail")
-        elif isinstance(outcome.value, str) and self.is_attached:
+            self.cubridge.say(str(outcome.error).replace("\n", " "), "fail")
+        elif isinstance(outcome.value, str) and self.app.screen is not self:
+            self.cubridge.say(f"{outcome.value} begins with this history: the start screen has it")
+        elif isinstance(outcome.value, str):
             self.dismiss(None)
             if self._continues is not None:
                 # Where the next decision is, and not at the beginning of a history gone through.

@@ -292,7 +292,7 @@ class StartScreen(ActionScreen):
                 writer.append([TitleSet(title or "")], actor=actor)
 
         if title:
-            self._change(f"{session} is called {title!r} now", rename)
+            self._change("rename", f"{session} is called {title!r} now", rename)
 
     def do_delete(self) -> None:
         session = self.lists.session(self._at("sessions"))
@@ -308,7 +308,7 @@ class StartScreen(ActionScreen):
                 self._deleted = ""
                 raise
 
-        self._change(f"{session.id} is deleted: {key} restores it", delete)
+        self._change("delete", f"{session.id} is deleted: {key} restores it", delete)
 
     def do_restore(self) -> None:
         store, session = self.cubridge.store, self._deleted
@@ -318,9 +318,9 @@ class StartScreen(ActionScreen):
             if self._deleted == session:  # else another one was deleted meanwhile
                 self._deleted = ""
 
-        self._change(f"{session} is there again", restore)
+        self._change("restore", f"{session} is there again", restore)
 
-    def _change(self, done: str, work: Callable[[], None]) -> None:
+    def _change(self, name: str, done: str, work: Callable[[], None]) -> None:
         """Change a session on the jobs' thread; the list as it is then."""
 
         def ended(outcome: Outcome) -> None:
@@ -332,4 +332,4 @@ class StartScreen(ActionScreen):
             else:
                 self.say(done)
 
-        self.cubridge.jobs.submit("sessions", work, ended, quiet=True)
+        self.cubridge.jobs.submit(name, work, ended, quiet=True, keeps=True)

@@ -18,7 +18,7 @@ import pyte
 
 KEYS = {
     "enter": "\r", "escape": "\x1b", "tab": "\t", "up": "\x1b[A", "down": "\x1b[B",
-    "ctrl+c": "\x03", "ctrl+q": "\x11", "ctrl+p": "\x10",
+    "ctrl+c": "\x03", "ctrl+z": "\x1a", "ctrl+q": "\x11", "ctrl+p": "\x10",
 }  # fmt: skip
 
 

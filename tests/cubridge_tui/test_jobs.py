@@ -26,7 +26,7 @@ def test_the_log_has_lines_and_no_line_ends() -> None:
     def post(function: Callable[..., None], *arguments: Any) -> None:
         function(*arguments)
 
-    jobs = Jobs(threading.Event(), post, lambda: None)
+    jobs = Jobs(threading.Event(), post, lambda: None, lambda _: None)
     jobs.start()
 
     def work() -> None:
@@ -55,7 +55,7 @@ def test_the_log_has_lines_and_no_line_ends() -> None:
     ],
 )
 def test_a_job_and_its_line_name_the_gate_once(name: str, said: str, line: str) -> None:
-    jobs = Jobs(threading.Event(), lambda *_: None, lambda: None)
+    jobs = Jobs(threading.Event(), lambda *_: None, lambda: None, lambda _: None)
     jobs.submit(name, lambda: None, lambda _: None)
     jobs.progress(said)
     assert jobs.line == line

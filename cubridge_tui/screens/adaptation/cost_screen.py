@@ -124,4 +124,4 @@ class CostScreen(ActionScreen):
         self.focus_next()
 
     def do_cost_close(self) -> None:
-        self.app.pop_screen()
+        self.dismiss(None)

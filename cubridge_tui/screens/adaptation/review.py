@@ -64,8 +64,8 @@ class ReviewActions(Shared):
         verb = "reject" if kind is DecisionKind.REJECTED else "accept"
         self.unless_accepted(
             f"{verb} {name}",
-            lambda: self.job(
-                "decide", lambda: desk.decide(name, kind), lambda: self._decided(name), quiet=True
+            lambda: self.keep(
+                "decide", lambda: desk.decide(name, kind), lambda: self._decided(name)
             ),
         )
 
@@ -138,7 +138,7 @@ class ReviewActions(Shared):
         what = decisions[0].target if len(decisions) == 1 else f"{len(decisions)} hunks"
         self.unless_accepted(
             f"{verb} {what}",
-            lambda: self.job("decide", lambda: desk.decide_all(decisions), told, quiet=True),
+            lambda: self.keep("decide", lambda: desk.decide_all(decisions), told),
         )
 
     def do_hunks(self) -> None:
@@ -171,7 +171,7 @@ class ReviewActions(Shared):
         rest = partial(self.open_desk.accept_rest, *proposals.values())
         self.unless_accepted(
             "accept what is undecided",
-            lambda: self.job("decide", rest, self._decided, quiet=True),
+            lambda: self.keep("decide", rest, self._decided),
         )
 
     def do_undo(self) -> None:
@@ -180,7 +180,7 @@ class ReviewActions(Shared):
         said = f"undone: {what}; U makes it again"
         self.unless_accepted(
             f"undo: {what.split(' (')[0]}",
-            lambda: self.job("undo", desk.undo, lambda: self._went(hunk, said), quiet=True),
+            lambda: self.keep("undo", desk.undo, lambda: self._went(hunk, said)),
         )
 
     def do_redo(self) -> None:
@@ -189,7 +189,7 @@ class ReviewActions(Shared):
         said = f"made again: {what}"
         self.unless_accepted(
             f"make again: {what.split(' (')[0]}",
-            lambda: self.job("redo", desk.redo, lambda: self._went(hunk, said), quiet=True),
+            lambda: self.keep("redo", desk.redo, lambda: self._went(hunk, said)),
         )
 
     def _went(self, hunk: str, said: str) -> None:
@@ -224,9 +224,7 @@ class ReviewActions(Shared):
         def given(text: str | None) -> None:
             if text is not None:
                 words = f"{name}: comment {'kept' if text else 'taken back'}; {stays}"
-                self.job(
-                    "comment", lambda: desk.comment(name, text), lambda: self.say(words), quiet=True
-                )
+                self.keep("comment", lambda: desk.comment(name, text), lambda: self.say(words))
 
         title = f"Comment on {name} ({stays}):"
         self.app.push_screen(Prompt(title, said.text if said is not None else ""), given)
@@ -285,9 +283,7 @@ class ReviewActions(Shared):
             desk.builder.drafts[op.id] = (text, "")
             self.unless_accepted(
                 f"give {op.id} this meaning",
-                lambda: self.job(
-                    "meaning", lambda: desk.write_meaning(op.id, text), told, quiet=True
-                ),
+                lambda: self.keep("meaning", lambda: desk.write_meaning(op.id, text), told),
             )
 
         def told() -> None:
@@ -344,7 +340,7 @@ class ReviewActions(Shared):
 
         self.unless_accepted(
             "propose your text",
-            lambda: self.job("propose", lambda: desk.propose(text), told, quiet=True),
+            lambda: self.keep("propose", lambda: desk.propose(text), told),
         )
 
     def _edited(self, name: str, text: str | None) -> None:
@@ -364,7 +360,7 @@ class ReviewActions(Shared):
         desk.builder.drafts[name] = (text, "")
         self.unless_accepted(
             f"edit {name}",
-            lambda: self.job("edit", lambda: desk.edit(name, text), told, quiet=True),
+            lambda: self.keep("edit", lambda: desk.edit(name, text), told),
         )
 
     # --- words -----------------------------------------------------------------------------------
@@ -402,7 +398,7 @@ class ReviewActions(Shared):
             snap, events = self.snap, self.open_desk.work.session.events
             assert snap is not None
             self.cubridge.jobs.submit(
-                "page", lambda: write_page(path, snap, events), written, quiet=True
+                "page", lambda: write_page(path, snap, events), written, quiet=True, keeps=True
             )
 
         def written(outcome: Outcome) -> None:

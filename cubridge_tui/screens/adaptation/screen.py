@@ -31,7 +31,6 @@ from cubridge_tui.screens.adaptation.panes import PaneActions
 from cubridge_tui.screens.adaptation.review import ReviewActions
 from cubridge_tui.screens.adaptation.stages import StageActions
 from cubridge_tui.screens.base import bindings
-from cubridge_tui.screens.dialogs import Confirm
 from cubridge_tui.widgets.backdrop import backdrop
 from cubridge_tui.widgets.code_pane import CodePane
 from cubridge_tui.widgets.line import Banner, KeyBar, Line, Part
@@ -104,11 +103,14 @@ class AdaptationScreen(CostActions, StageActions, ReviewActions, PaneActions, Ev
         then: Callable[[], None] | None = None,
         *,
         quiet: bool = False,
+        keeps: bool = False,
     ) -> None:
         """Do something on the jobs' thread and show what it gives."""
 
         def done(outcome: Outcome) -> None:
             if not self.is_attached:
+                if keeps and outcome.error is not None:
+                    self.cubridge.say(str(outcome.error).replace("\n", " "), "fail")
                 return
             if isinstance(outcome.value, Snapshot):
                 self.show(outcome.value)
@@ -122,7 +124,7 @@ class AdaptationScreen(CostActions, StageActions, ReviewActions, PaneActions, Ev
                 then()
             self.tell()
 
-        self.cubridge.jobs.submit(name, work, done, quiet=quiet)
+        self.cubridge.jobs.submit(name, work, done, quiet=quiet, keeps=keeps)
         self.tell()
 
     def failed(self, outcome: Outcome) -> None:
@@ -150,8 +152,12 @@ class AdaptationScreen(CostActions, StageActions, ReviewActions, PaneActions, Ev
             before = self.snap.read_only if self.snap is not None else ""
             count = self.snap.state.count if self.snap is not None else 0
 
+            unsaved = self.unsaved
+
             def told() -> None:
                 self._told_of_others(desk, before, count)
+                if unsaved and not self.unsaved:  # in place of what was said of them
+                    self.cubridge.say(f"saved now: {unsaved} events")
 
             self.job("look", desk.poll, told, quiet=True)
         elif self.snap is not None and self._disk() != self.seen_disk:
@@ -209,6 +215,11 @@ class AdaptationScreen(CostActions, StageActions, ReviewActions, PaneActions, Ev
         if self._lent and not self.cubridge.jobs.running:
             self._act_after_others(id)
             return
+        if self.snap is None and self.cubridge.jobs.busy:
+            action = next(a for a in self.cubridge.actions if a.id == id)
+            if action.when(self.facts()):  # a reason that would be about an empty session
+                self.say("the session is being opened")
+                return
         snap, now = self.snap, self._disk() if self.desk is not None else ()
         looks = id in ("take-in", "run", "redo-from") or (
             # reading the spec refuses by itself, with the reason kept for w
@@ -343,13 +354,9 @@ class AdaptationScreen(CostActions, StageActions, ReviewActions, PaneActions, Ev
         wide = self.size.width >= 120
         strip.put(parts, pairs if wide else [])
 
-    def do_quit(self) -> None:
-        """Quit at once, unless that would lose events that could not be saved yet."""
-        if self.snap is not None and self.snap.pending:
-            question = f"{self.snap.pending} events are not saved and would be lost. Quit?"
-            self.app.push_screen(Confirm(question), lambda yes: self.app.exit(0) if yes else None)
-        else:
-            self.app.exit(0)
+    @property
+    def unsaved(self) -> int:
+        return len(self.desk.writer.pending) if self.desk is not None else 0
 
     # --- places ----------------------------------------------------------------------------------
 
@@ -379,8 +386,13 @@ class AdaptationScreen(CostActions, StageActions, ReviewActions, PaneActions, Ev
         self.keep_place()
         self.end_costs()
         desk, self.desk = self.desk, None
+
+        def closed(outcome: Outcome) -> None:
+            if outcome.error is not None:
+                self.cubridge.say(str(outcome.error).replace("\n", " "), "fail")
+
         if desk is not None:
-            self.cubridge.jobs.submit("close", desk.close, lambda _: None, quiet=True)
+            self.cubridge.jobs.submit("close", desk.close, closed, quiet=True)
 
     def on_resize(self) -> None:
         self.place_panes()

@@ -37,8 +37,15 @@ class Shared(ActionScreen):
         then: Callable[[], None] | None = None,
         *,
         quiet: bool = False,
+        keeps: bool = False,
     ) -> None:
         raise NotImplementedError
+
+    def keep(
+        self, name: str, work: Callable[[], Any], then: Callable[[], None] | None = None
+    ) -> None:
+        """`job` for what the person decided: quick, and quitting waits for it."""
+        self.job(name, work, then, quiet=True, keeps=True)
 
     def tell(self) -> None:
         raise NotImplementedError

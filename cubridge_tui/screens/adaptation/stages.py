@@ -259,7 +259,7 @@ class StageActions(Shared):
             words = f"{name} accepted as proposed: s runs the gate again"
             self.unless_accepted(
                 f"accept {name}",
-                lambda: self.job("decide", decide, lambda: self.say(words), quiet=True),
+                lambda: self.keep("decide", decide, lambda: self.say(words)),
             )
 
     def do_override(self) -> None:
@@ -276,7 +276,7 @@ class StageActions(Shared):
 
         def given(reason: str | None) -> None:
             if reason:
-                self.job("override", lambda: desk.override(open_.gate, reason), quiet=True)
+                self.keep("override", lambda: desk.override(open_.gate, reason))
 
         title = f"Override {open_.gate} ({open_.kind}) in your name. The reason, for the record:"
         self.app.push_screen(
@@ -294,7 +294,7 @@ class StageActions(Shared):
 
         def take() -> None:
             self.refusal = None  # what was refused is what the session has no more
-            self.job("take in", desk.take_in, told, quiet=True)
+            self.keep("take in", desk.take_in, told)
 
         def told() -> None:
             assert self.snap is not None
@@ -355,30 +355,40 @@ class StageActions(Shared):
                 self.to_undecided()
             self.say(made.lines()[-1])
 
-        self.unless_accepted(
-            "rebase", lambda: self.job("rebase", lambda: desk.rebase(made), told, quiet=True)
-        )
+        self.unless_accepted("rebase", lambda: self.keep("rebase", lambda: desk.rebase(made), told))
 
     def do_fork(self) -> None:
         """A session of one's own that begins with this history."""
         app, session = self.cubridge, self.session
+        if self.unsaved:
+            self.say(f"{self.unsaved} events are not saved yet: a copy would lack them", "stale")
+            return
 
         def forked(outcome: Outcome) -> None:
             if not self.is_attached:
                 return  # left meanwhile: the start screen lists the copy
-            if isinstance(outcome.value, str):
+            if isinstance(outcome.value, str) and self.app.screen is not self:
+                self.say(f"{outcome.value} is a copy of {session}: B shows both")
+            elif isinstance(outcome.value, str):
                 self.leave()
                 places.save(outcome.value, places.load(session))
-                app.pop_screen()
+                self.dismiss(None)
                 said = f"this is a copy of {session}, which stays as it was: B shows both"
                 app.open_session(outcome.value, said)
             elif outcome.error is not None:
                 self.say(str(outcome.error).replace("\n", " "), "fail")
 
         app.jobs.submit(
-            "fork", lambda: app.store.fork(session, actor=app.actor), forked, quiet=True
+            "copy", lambda: app.store.fork(session, actor=app.actor), forked, quiet=True, keeps=True
         )
 
     def do_start_screen(self) -> None:
-        self.leave()
-        self.app.pop_screen()
+        def leave() -> None:
+            self.leave()
+            self.dismiss(None)
+
+        if self.unsaved:
+            question = f"{self.unsaved} events are not saved and would be lost. Leave?"
+            self.app.push_screen(Confirm(question), lambda yes: leave() if yes else None)
+        else:
+            leave()

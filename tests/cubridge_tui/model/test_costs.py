@@ -48,7 +48,7 @@ def test_a_hunk_that_saves_time_says_how_much_where() -> None:
     found = costs(h1=Cost(1200.0, 42.0, 2.0, BOUND))
     line = cost_line(found, "h1", ["h4"])
     assert line.startswith(
-        f"{COST}saves time: 600 us with all hunks, 1,200 us without them (A100, S 8192 B 2), "
+        f"{COST}saves time: 600 us with all hunks, 1,200 us without it and h4 (A100, S 8192 B 2), "
         "+100%; 83 TFLOP/s of kept pairs with all, 42 without; pairs visited for each kept 1.02 "
         "and 2.00; bound then by latency"
     )

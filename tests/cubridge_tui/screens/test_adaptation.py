@@ -261,7 +261,7 @@ async def test_a_second_opener_is_read_only_and_follows(proposed: Proposed) -> N
             await d.settle()
             assert "renamed [/] elsewhere" in d.text
             await d.press("F")
-            assert "READ-ONLY" not in d.text and "(fork)" in d.text
+            assert "READ-ONLY" not in d.text and "(copy)" in d.text
             await d.press("a")  # the cursor stands where it stood
             assert d.decisions()["h1"] is DecisionKind.ACCEPTED
 
@@ -275,7 +275,7 @@ async def test_a_session_of_ones_own_is_copied_at_the_same_place(proposed: Propo
         number = d.screen.grid.leader.line
         await d.press("F")
         copy = d.screen.session
-        assert copy != session and "(fork)" in d.text
+        assert copy != session and "(copy)" in d.text
         assert f"a copy of {session}" in d.status()
         assert d.screen.grid.focused_stage is Stage.LIFTED and d.screen.grid.leader.line == number
         await d.press("A")

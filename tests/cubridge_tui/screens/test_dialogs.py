@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
+from importlib import import_module
 from pathlib import Path
+from pkgutil import walk_packages
 
 import pytest
 from textual.color import Color
+from textual.events import Key
+from textual.screen import Screen
 
+import cubridge_tui
 from cubridge_tui.app import CuBridgeApp
 from cubridge_tui.model.rows import Row
+from cubridge_tui.screens.accept import AcceptScreen
+from cubridge_tui.screens.closing import ClosingScreen
 from cubridge_tui.screens.dialogs import Confirm, Prompt, TextDialog, wrapped
+from cubridge_tui.screens.hunk_editor import HunkEditor
+from cubridge_tui.screens.palette import Palette
 from cubridge_tui.screens.picker import Picker
+from cubridge_tui.screens.recipe import RecipeScreen
+from cubridge_tui.widgets.line import GRACE
 from tests.cubridge_tui.conftest import settled
 from tests.cubridge_tui.screens.test_adaptation import Driver
 from tests.cubridge_tui.widgets.test_themes_paint import contrast
@@ -55,6 +67,77 @@ async def test_the_hunk_that_a_dialog_is_about_stays_in_sight(
                 assert words in d.text, (name, size, d.text)
                 d.app.pop_screen()
                 await d.settle()
+
+
+BURSTS = {
+    "question": ("n", "y", "escape"),
+    "prompt": ("enter", "escape"),
+    "answers": ("a", "escape"),
+    "text": ("enter", "escape"),
+    "picker": ("enter", "1", "escape"),
+    "editor": ("ctrl+s", "escape"),
+    "palette": ("enter", "escape"),
+    "recipe": ("r", "escape"),
+    "page": ("escape",),
+}
+
+
+@pytest.mark.parametrize("name", BURSTS)
+async def test_of_keys_that_come_at_once_the_first_one_closes_and_no_other_does(
+    name: str, proposed: Proposed
+) -> None:
+    async with Driver(proposed[1]) as d:
+        snap, below = d.screen.snap, list(d.app.screen_stack)
+        assert snap is not None
+        for key in BURSTS[name]:
+            screen = {
+                **over(d),
+                "editor": HunkEditor(snap.hunks[0][1], "x = 1"),
+                "palette": Palette(),
+                "recipe": RecipeScreen(snap),
+                "page": AcceptScreen(d.screen),
+            }[name]
+            d.app.push_screen(screen)  # type: ignore[call-overload]
+            await d.settle()
+            await asyncio.sleep(2.5 * GRACE)  # before that a question takes no answer
+            for _ in range(4):  # one write to the terminal: none waits for another
+                d.app.post_message(Key(key, key if len(key) == 1 else None))
+            await d.settle()
+            assert d.app._exception is None and d.app.is_running
+            assert screen not in d.app.screen_stack, (name, key)
+            assert d.app.screen_stack[: len(below)] == below, (name, key)
+            while len(d.app.screen_stack) > len(below):  # what the rest opened there
+                d.app.screen.dismiss(None)
+                await d.settle()
+
+
+async def test_an_action_that_the_palette_found_is_done_once(
+    proposed: Proposed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Driver(proposed[1]) as d:
+        done: list[str] = []
+        monkeypatch.setattr(d.screen, "action_act", done.append)
+        d.app.push_screen(Palette())
+        await d.settle()
+        for letter in "theme":
+            await d.pilot.press(letter)
+        await d.settle()
+        await d.pilot.press("down")
+        for _ in range(3):
+            d.app.post_message(Key("enter", "\r"))
+        await d.settle()
+        assert len(done) == 1 and d.app.screen is d.screen
+
+
+def test_every_screen_closes_in_the_one_way() -> None:
+    """`dismiss` of `ClosingScreen`: another screen's key or job cannot close one by it."""
+    package = Path(cubridge_tui.__file__).parent
+    for module in walk_packages([str(package)], "cubridge_tui."):
+        found = vars(import_module(module.name)).values() if ".screens" in module.name else ()
+        for one in found:
+            if isinstance(one, type) and issubclass(one, Screen) and one.__module__ == module.name:
+                assert issubclass(one, ClosingScreen), one
+    assert not [f for f in package.rglob("*.py") if "pop_screen(" in f.read_text()]
 
 
 @pytest.mark.parametrize("size", SIZES)

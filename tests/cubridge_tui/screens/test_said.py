@@ -238,3 +238,28 @@ async def test_no_key_of_the_screen_behind_is_shown_while_a_dialog_is_open(
             await d.press("escape")
             await d.settle()
             assert d.app.screen is d.screen and bar.text == before, opens
+
+
+async def test_while_a_session_is_being_opened_a_key_says_so_and_nothing_of_its_content(
+    proposed: tuple[Path, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go, snapshot = threading.Event(), Desk.snapshot
+
+    def slow(desk: Desk) -> Any:
+        assert go.wait(60)
+        return snapshot(desk)
+
+    monkeypatch.setattr(Desk, "snapshot", slow)
+    app = CuBridgeApp(session=proposed[1])
+    async with app.run_test(size=(120, 40)) as pilot:
+        await pilot.pause(0.2)
+        for key in ("o", "K", "s", "right_square_bracket"):
+            await pilot.press(key)
+            assert "the session is being opened" in screen_text(app), key
+            assert "no proposal" not in screen_text(app)
+        go.set()
+        await settled(app, pilot)
+        await pilot.press("o")
+        await settled(app, pilot)
+        assert "hunks: title, clause" in screen_text(app)
+    app.close()

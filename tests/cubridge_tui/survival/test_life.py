@@ -70,7 +70,8 @@ def test_sigterm_restores_the_terminal_and_no_color_means_none(placed_session: s
     env = {"NO_COLOR": "1", "COLORTERM": "truecolor"}
     with Terminal(env, 120, 40, ("--session", placed_session)) as terminal:
         terminal.wait_for("Lower to CUDA")
-        terminal.type("]", "d", "z", "\x1a")  # ctrl+z is an ordinary key: nothing is suspended
+        terminal.type("]", "d", "z", "ctrl+z")
+        assert "no shell started this that could go on with it" in terminal.text
         assert re.search(r"^ *\d* *R\+", terminal.text, re.M), terminal.text
         terminal.type(
             "/", "Q", "escape", "?", "escape", "i", "escape", "e", "escape", ":", "escape"
@@ -81,6 +82,30 @@ def test_sigterm_restores_the_terminal_and_no_color_means_none(placed_session: s
         assert terminal.ended() == 128 + signal.SIGTERM
         assert terminal.restored
         assert gone(started)
+
+
+def test_what_is_continued_is_painted_again(placed_session: str) -> None:
+    with Terminal({}, 100, 30, ("--session", placed_session)) as terminal:
+        terminal.wait_for("Lower to CUDA")
+        terminal.pump(1.0)
+        before = terminal.text
+        os.kill(terminal.process.pid, signal.SIGTSTP)
+        deadline = time.monotonic() + 20
+        while not stopped(terminal.process.pid):
+            assert time.monotonic() < deadline
+            terminal.pump(0.1)
+        assert terminal.restored
+        terminal.screen.reset()  # the emulator has one screen: a shell would have written on it
+        os.kill(terminal.process.pid, signal.SIGCONT)
+        terminal.wait_for("Lower to CUDA")
+        terminal.pump(1.0)
+        assert terminal.text == before
+        terminal.type("q")
+        assert terminal.ended() == 0
+
+
+def stopped(pid: int) -> bool:
+    return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "T"
 
 
 def coloured(raw: bytes) -> set[int]:
