@@ -153,7 +153,9 @@ def test_lines_that_no_case_runs_are_named(
     path = write(tmp_path, text + LAUNCH)
     assert main(["check", path, *CASE, "--reference", "full"]) == 0
     last = capsys.readouterr().out.splitlines()[-1]
-    assert last.endswith(f"in 2 cases, no findings; never run: theirs.cu:{line}")
+    assert last.endswith(
+        f"in 2 cases, no findings; N 40; --sizes names others; never run: theirs.cu:{line}"
+    )
     assert main(["check", path, *CASE, "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["never_run"] == f"theirs.cu:{line}"
     both = ["--sizes", "B=1 Hq=1 N=9 D=64"]
