@@ -196,8 +196,8 @@ def test_loops_that_only_longer_rows_reach() -> None:
     found = find(Asked(FOLDER / "peeled.cu", Flags("sm_80"), sizes=(sizes,)))
     # 32 keys are two tiles, and the first loop takes two: with more the other one has some as well.
     assert [[(p.line, p.coordinates["j"]) for p in h.places] for h in found.hooks] == [
-        [(62, "key + e"), (69, "tile * kKeys + column + e")],
-        [(63, "key + e"), (69, "tile * kKeys + column + e")],
+        [(62, "key + @"), (69, "tile * kKeys + column + @")],
+        [(63, "key + @"), (69, "tile * kKeys + column + @")],
     ]
     assert "Nq 64, Nk 64" in found.hooks[0].evidence
     # The second stands behind the mask.
