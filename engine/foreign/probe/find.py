@@ -43,6 +43,7 @@ from engine.foreign.probe.observed import Look, Observed, compile_observed
 from engine.foreign.probe.places import Found, Hook, Loop, Meaning, Place, Row
 from engine.foreign.probe.run import (
     Bench,
+    Kept,
     Sizes,
     kept,
     longer_sizes,
@@ -210,8 +211,9 @@ class _Search:
                 needed = kept(self.bench, self.base, sizes)
                 few = self.bench.fewer(self.base, sizes)
                 return _Near(
-                    first, sizes, others, worth(all_held, scale, needed.reshape(-1)), executed,
-                    needed, few, needed if few == sizes else kept(self.bench, self.base, few),
+                    first, sizes, others, worth(all_held, scale, needed.pairs.reshape(-1)),
+                    executed, needed, few,
+                    (needed if few == sizes else kept(self.bench, self.base, few)).pairs,
                 )  # fmt: skip
             if not self.refused:  # nothing looked like scores: other sizes show no more
                 break
@@ -242,22 +244,31 @@ class _Search:
         return _Run(sizes, found, dict(self.grids), frozenset(executed))
 
     def second(
-        self, observed: Observed, others: Sequence[Sizes], first: _Run,
-        scored: Sequence[tuple[int, Held]],
-    ) -> _Run:  # fmt: skip
-        """The run at the first of these sizes that the kernel takes: with the same kernels, and
-        scores in some place that had them in the first run."""
+        self, observed: Observed, near: _Near, first: _Run, scored: Sequence[tuple[int, Held]]
+    ) -> tuple[_Run, Array]:
+        """The run at the first of the other sizes that the kernel takes, and which keys it looks at
+        there: with the same kernels, the keys that are expected where they were at the first sizes,
+        and scores in some place that had them in the first run."""
         why = InputError("other sizes launch other kernels")
-        ran: list[_Run] = []
-        for sizes in others:
+        ran: list[tuple[_Run, Array]] = []
+        for sizes in near.others:
             try:
-                if self.bench.launched(observed.compiled, sizes) == first.kernels:
-                    ran.append(self.seen(observed, sizes))
+                if self.bench.launched(observed.compiled, sizes) != first.kernels:
+                    continue
+                needed = kept(self.bench, self.base, sizes)
+                if near.keep.expected and not needed.expected:
+                    why = InputError(
+                        f"where all scores are 0, O is the mean of V over the expected keys at "
+                        f"{_words(first.sizes)} and not at {_words(sizes)}: the kernel does not "
+                        "take these"
+                    )
+                    continue
+                ran.append((self.seen(observed, sizes), needed.pairs))
             except InputError as error:
                 why = error
                 continue
-            if ran and any(isinstance(self.scored(n, one, ran[-1], first.sizes), Held)
-                           for n, one in scored):  # fmt: skip
+            if any(isinstance(self.scored(n, one, ran[-1][0], first.sizes), Held)
+                   for n, one in scored):  # fmt: skip
                 return ran[-1]
         if not ran:
             raise why
@@ -305,9 +316,11 @@ class _Search:
         again = self.observe(looks)
         first_run = self.seen(again, near.sizes)
         scored = list(zip(starts, near.held, strict=True))
-        runs = [first_run, self.second(again, near.others, first_run, scored)]
+        second_run, needed = self.second(again, near, first_run, scored)
+        runs = [first_run, second_run]
         small = first_run if near.few == near.sizes else self.seen(again, near.few)
-        needs = [near.keep, kept(self.bench, self.base, runs[1].sizes)]
+        keep = near.keep.pairs
+        needs = [keep, needed]
         scale = self.bench.scale(near.sizes)
         codes = Codes(near.sizes)
         whole = [
@@ -315,10 +328,10 @@ class _Search:
             for number, one in scored
             if number in runs[0].tracks
         ]
-        sets = list(covers([h for h in whole if isinstance(h, Held)], near.keep.reshape(-1)))
+        sets = list(covers([h for h in whole if isinstance(h, Held)], keep.reshape(-1)))
         sets.sort(key=lambda s: (len(s), s[0].factor != scale))
         if not sets:
-            self.refused += self.lacking(again, whole, near.keep)
+            self.refused += self.lacking(again, whole, keep)
         hooks: list[Hook] = []
         parts: list[tuple[Held, Track]] = []
         loops: dict[tuple[Path, int, str], Loop] = {}
@@ -496,9 +509,9 @@ class _Near:
     others: list[Sizes]
     held: list[Held]
     executed: dict[str, int]
-    keep: Array  # [B, Hq, Nq, Nk]
+    keep: Kept
     few: Sizes  # with few heads: what is tried there says the same of all
-    keep_few: Array
+    keep_few: Array  # [B, Hq, Nq, Nk] at those
 
 
 def _words(sizes: Sizes) -> str:

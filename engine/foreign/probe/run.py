@@ -240,26 +240,37 @@ def attention(scores: Array, keep: Array, v: Array) -> Array:
     return np.asarray(weights / np.where(total > 0, total, 1) @ np.repeat(v, group, axis=1))
 
 
-def kept(bench: Bench, compiled: Compiled, sizes: Sizes) -> Array:
-    """Which keys each query looks at, [B, Hq, Nq, Nk], read off the output alone.
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Which keys each query looks at, [B, Hq, Nq, Nk]; and whether that is as expected: where all
+    scores are 0, O is the mean of the own head's V over the reference's keys, or over those read
+    off where no reference says it. A kernel that weighs keys unequally (a bias) is never so; one
+    that does not take the sizes, and reads rows of other heads, is not so at those."""
+
+    pairs: Array
+    expected: bool
+
+
+def kept(bench: Bench, compiled: Compiled, sizes: Sizes) -> Kept:
+    """Which keys each query looks at, read off the output alone.
 
     All scores are 0, so that n kept keys have a weight of 1 / n. What the kernel's reference keeps
     is what it looks at where V of random signs gives that output. Else V holds a power of two for
     each key of a group in a channel of the group's own: n O is the sum of those that are kept.
     Where weights are not equal (a bias) keys have a channel each.
     """
+    v = np.random.default_rng(4).choice((-1.0, 1.0), _values_shape(sizes))
+    o = _of_values(bench, compiled, sizes, v)
     guess = bench.keeps(sizes)
-    if guess is not None:
-        v = np.random.default_rng(4).choice((-1.0, 1.0), _values_shape(sizes))
-        if explains(_of_values(bench, compiled, sizes, v), guess, v):
-            return guess
+    if guess is not None and explains(o, guess, v):
+        return Kept(guess, True)
     for each in (3, 1) if bench.half else (8, 1):
         sums = _sums(bench, compiled, sizes, each)
         if each == 1:
-            return np.asarray(sums > 0.5 / sizes["Nk"])
+            return Kept(np.asarray(sums > 0.5 / sizes["Nk"]), False)
         found = decoded(sums, each, sizes["Nk"], 0.03 if bench.half else 0.01)
         if found is not None:
-            return found
+            return Kept(found, guess is None and explains(o, found, v))
     raise AssertionError
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from engine.foreign.overlay import overlaid
 from engine.foreign.probe.find import find
 from engine.foreign.probe.found import found_rows, found_text
 from engine.foreign.probe.places import Found
+from engine.resources import spec_path
 
 FOLDER = Path(__file__).parent / "kernels"
 MMA = Path(__file__).parents[1] / "ptx" / "kernels" / "mma.cu"
@@ -119,6 +121,28 @@ def test_a_plain_kernel_and_its_renamed_twin(tmp_path: Path) -> None:
         return {k: plain(v) for k, v in text.items()} if isinstance(text, dict) else text
 
     assert [tuple(map(plain, row)) for row in told(twin)] == told(found)
+
+
+def test_tensors_whose_second_length_and_head_count_nobody_reads(tmp_path: Path) -> None:
+    """K has a length and heads of its own; the launcher reads q's alone. With others it takes rows
+    of other heads: scores still, of other keys than the place's coordinates say."""
+    launcher = """\
+#include <torch/extension.h>
+torch::Tensor launch(torch::Tensor q, torch::Tensor k, torch::Tensor v) {
+  auto o = torch::empty_like(q);
+  int b = q.size(0), h = q.size(1), n = q.size(2), d = q.size(3);
+  attention<<<dim3(n, b * h), 32, n * sizeof(float)>>>(
+      q.data_ptr<float>(), k.data_ptr<float>(), v.data_ptr<float>(), o.data_ptr<float>(), n, d, h,
+      1 / sqrtf(d));
+  return o;
+}
+"""
+    kernel = asked(tmp_path, ROWS.split("void launch")[0] + launcher)
+    found = find(replace(kernel, reference=spec_path("full"), dtype="f32"))
+    (place,) = found.hooks[0].places
+    assert dict(place.coordinates) == {"b": "b", "h": "h", "i": "i", "j": "j"}
+    again = found.hooks[0].again
+    assert (again["Hkv"], again["Nk"]) == (again["Hq"], again["Nq"])
 
 
 def test_registers_of_a_matmul() -> None:
