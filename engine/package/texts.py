@@ -381,7 +381,7 @@ def _takes(
         f"Built for {_built_words(info)}, on {_gpus(archs)}; Linux, Python 3.10 and "
         f"torch 2.6 or newer. Limits: {'; '.join(limits)}.",
         "Another type, shape, head size or layout raises TypeError or ValueError, a GPU that it "
-        "has no code for RuntimeError. CPU tensors run the spec itself, after the same checks.",
+        "has no code for RuntimeError. CPU tensors: the spec runs.",
     ]
 
 

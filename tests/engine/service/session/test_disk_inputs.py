@@ -175,7 +175,7 @@ def test_a_package_brings_what_its_spec_imports(work: Adaptation, tmp_path: Path
     assert (folder / "spec" / "shapes.py").read_text() == SHAPES
     code = (
         "import torch, helped_attention\n"
-        "q = torch.randn(1, 2, 5, 64)\n"
+        "q = torch.randn(1, 2, 5, 64).half()\n"
         "o = helped_attention.attention(q, q, q); assert o.shape == q.shape\n"
         "assert torch.allclose(o[:, :, 0], q[:, :, 0])\n"
     )
