@@ -421,6 +421,10 @@ async def test_a_proposal_of_ones_own_is_decided_like_any_other(proposed: Propos
         assert text != screen.snap.target_text
         screen.job("propose", lambda: desk.propose(text), quiet=True)
         await d.settle()
+        for _ in range(200):  # on a crowded machine a frame may come after the job
+            if "Decide on 1 hunk" in d.text:
+                break
+            await d.pilot.pause(0.02)
         assert "Decide on 1 hunk" in d.text
         assert screen.snap.diff_blocked == ""
         screen.grid.lead(Stage.TARGET)
