@@ -68,8 +68,9 @@ class Moved:
             mine = [n for at, _ in was[i:i_end] for n in at]
             theirs = [n for at, _ in now[j:j_end] for n in at]
             if what == "equal":  # a statement that changed besides says nothing of names
-                found += zip(mine, theirs, strict=True)
-                votes.update((self.was[n].text, self.now[m].text) for n, m in found[-len(mine) :])
+                same = list(zip(mine, theirs, strict=True))
+                found += same
+                votes.update((self.was[n].text, self.now[m].text) for n, m in same)
                 continue
             self.changes["change" if what == "replace" else what] += 1
             texts = ([_text(self.was[n], blank) for n in mine],
